@@ -1,0 +1,213 @@
+"""A regular expression in, the literal strings out of which at least one stands in every text it matches.
+
+A byte scanner that looks for these strings misses no line that the pattern would match, and looks at little else. The
+strings are read off the standard library's own parse tree (`re._parser`); where that tree cannot be trusted for the
+`regex` library, whose syntax is larger (fuzzy counts, POSIX classes, nested sets), the answer is "none".
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any
+
+SHORTEST = 5
+"""Literals below this many characters fire too often to be worth a look."""
+
+_MOST_STRINGS = 64
+_MOST_PRODUCT = 32
+_MOST_CLASS = 4
+_MOST_COPIES = 8
+_MOST_PIECES = 32
+_LENGTH_THAT_COUNTS = 24
+
+# `(?P<name>` becomes `(`: `regex` accepts a name twice and `(?<name>` too, the standard parser does not.
+_NAMED_GROUP = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?P?<(?![=!])\w+>", re.DOTALL)
+# Fuzzy counts `{e<=1}` and POSIX classes `[[:alpha:]]`: `re` reads them as plain text.
+_FOREIGN = re.compile(r"(?<!\\)(?:\\\\)*\{[\d<=>+,:\s]*[eids][^}]*\}|\[:\^?\w+:\]")
+
+_Strings = frozenset[str]
+
+
+class _Gap:
+    """A piece of the pattern that matches anything; one of the strings `inside` must be in it, if there are any."""
+
+    __slots__ = ("inside",)
+
+    def __init__(self, inside: _Strings | None = None) -> None:
+        self.inside = inside
+
+
+_Piece = _Strings | _Gap
+_EMPTY: _Strings = frozenset(("",))
+
+
+def required_literals(pattern: str) -> tuple[str, ...]:
+    """Strings (sorted, case as written, no line breaks) of which at least one occurs in every match of `pattern`.
+
+    `()` when there is none of `SHORTEST` characters or more, when the pattern ignores case there, or when it uses
+    syntax that only `regex` knows. Lookarounds, anchors and comments count as nothing; optional parts and alternatives
+    give several strings. The longest string wins over the most frequent place: rare beats early.
+    """
+    if _FOREIGN.search(pattern):
+        return ()
+    plain = pattern if "(?P=" in pattern or "(?(" in pattern else _NAMED_GROUP.sub(_anonymous, pattern)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            tree = parser.parse(plain)
+            best = _best(list(_pieces(tree, tree.state.flags)))
+    except (re.error, Warning, RecursionError, OverflowError, LookupError):
+        return ()
+    return tuple(sorted(best)) if best else ()
+
+
+def _anonymous(found: re.Match[str]) -> str:
+    text = found[0]
+    return "(" if text[0] == "(" else text
+
+
+def _pieces(nodes: Iterable[tuple[Any, Any]], flags: int) -> Iterator[_Piece]:
+    """The parse tree as a flat row: what a piece matches exactly (a few strings), or a gap."""
+    for op, argument in nodes:
+        match str(op):
+            case "LITERAL":
+                yield _character(argument, flags)
+            case "IN":
+                yield _class(argument, flags)
+            case "AT" | "ASSERT" | "ASSERT_NOT":
+                yield _EMPTY
+            case "SUBPATTERN":
+                _, added, removed, inner = argument
+                yield from _pieces(inner, (flags | added) & ~removed)
+            case "ATOMIC_GROUP":
+                yield from _pieces(argument, flags)
+            case "BRANCH":
+                yield _branch([list(_pieces(way, flags)) for way in argument[1]])
+            case "GROUPREF_EXISTS":
+                _, yes, no = argument
+                yield _branch([list(_pieces(yes, flags)), list(_pieces(no or (), flags))])
+            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+                yield from _repeat(argument, flags)
+            case _:  # ANY, NOT_LITERAL, CATEGORY, GROUPREF, and whatever a later Python adds
+                yield _Gap()
+
+
+def _character(code: int, flags: int) -> _Piece:
+    # A record's lines may carry a prefix each in the raw bytes, so no literal runs over a line break.
+    return _Gap() if flags & re.IGNORECASE or code in (10, 13) else frozenset((chr(code),))
+
+
+def _class(members: Sequence[tuple[Any, Any]], flags: int) -> _Piece:
+    codes: list[int] = []
+    for op, argument in members:
+        match str(op):
+            case "LITERAL":
+                codes.append(argument)
+            case "RANGE" if argument[1] - argument[0] < _MOST_CLASS:
+                codes.extend(range(argument[0], argument[1] + 1))
+            case _:
+                return _Gap()
+    if flags & re.IGNORECASE or len(codes) > _MOST_CLASS or 10 in codes or 13 in codes:
+        return _Gap()
+    return frozenset(map(chr, codes))
+
+
+def _repeat(argument: tuple[Any, Any, Any], flags: int) -> Iterator[_Piece]:
+    least, most, inner = argument
+    row = _joined(list(_pieces(inner, flags)))
+    if least == 0:
+        exact = _product(row) if most == 1 else None
+        yield _Gap() if exact is None else exact | _EMPTY
+        return
+    if len(row) > _MOST_PIECES:  # repeats of repeats of repeats
+        yield _Gap(_best(row))
+        return
+    copies = min(least, _MOST_COPIES)
+    for _ in range(copies):
+        yield from row
+    if most != copies:
+        yield _Gap()
+        yield from row  # the last copy is next to what follows; where it is also the first one, both views hold
+
+
+def _branch(ways: list[list[_Piece]]) -> _Piece:
+    exact: set[str] = set()
+    for way in ways:
+        strings = _product(way)
+        if strings is None or len(exact | strings) > _MOST_STRINGS:
+            break
+        exact |= strings
+    else:
+        return frozenset(exact)
+    needed: set[str] = set()
+    for way in ways:
+        best = _best(way)
+        if best is None:
+            return _Gap()
+        needed |= best
+    return _Gap(_shortest(needed)) if len(needed) <= _MOST_STRINGS else _Gap()
+
+
+def _product(row: Sequence[_Piece]) -> _Strings | None:
+    """Every string the row can match; None when it has a gap or too many."""
+    strings = _EMPTY
+    for piece in row:
+        if isinstance(piece, _Gap) or (len(strings) * len(piece) > _MOST_PRODUCT and len(piece) > 1):
+            return None
+        strings = frozenset(left + right for left in strings for right in piece)
+    return strings
+
+
+def _best(row: Sequence[_Piece]) -> _Strings | None:
+    """The most telling set of strings of which one must be in what the row matches."""
+    best: _Strings | None = None
+    for strings in _candidates(_joined(row)):
+        if min(map(len, strings)) >= SHORTEST and (best is None or _worth(strings) > _worth(best)):
+            best = strings
+    return best
+
+
+def _joined(row: Sequence[_Piece]) -> list[_Piece]:
+    """The row with neighbours that match one string each made one piece."""
+    out: list[_Piece] = []
+    for piece in row:
+        last = out[-1] if out else None
+        if isinstance(piece, frozenset) and isinstance(last, frozenset) and len(piece) == len(last) == 1:
+            out[-1] = frozenset((next(iter(last)) + next(iter(piece)),))
+        else:
+            out.append(piece)
+    return out
+
+
+def _candidates(row: Sequence[_Piece]) -> Iterator[_Strings]:
+    """Each run of neighbouring exact pieces, multiplied out while that stays small, and what must be inside a gap."""
+    for start, first in enumerate(row):
+        if isinstance(first, _Gap):
+            if first.inside:
+                yield first.inside
+            continue
+        strings = _EMPTY
+        for piece in row[start:]:
+            if isinstance(piece, _Gap) or (len(strings) * len(piece) > _MOST_PRODUCT and len(strings) > 1):
+                break
+            strings = frozenset(left + right for left in strings for right in piece)
+            if strings:
+                yield _shortest(strings)
+
+
+def _shortest(strings: Iterable[str]) -> _Strings:
+    """The strings without those that contain another one: finding the inner one is enough."""
+    kept: list[str] = []
+    for text in sorted(set(strings), key=len):
+        if not any(other in text for other in kept):
+            kept.append(text)
+    return frozenset(kept)
+
+
+def _worth(strings: _Strings) -> tuple[float, int]:
+    """Long strings are rare ones; each further alternative costs a little."""
+    shortest = min(map(len, strings))
+    return min(shortest, _LENGTH_THAT_COUNTS) - 0.25 * (len(strings) - 1), shortest
