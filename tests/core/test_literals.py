@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -104,24 +105,25 @@ ATOMS = st.one_of(
 
 
 def _grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    counter = iter(range(10**9))
-
-    def named(text: str) -> str:
-        return f"(?P<n{next(counter)}>{text})"
-
     return st.one_of(
         st.lists(inner, min_size=1, max_size=4).map("".join),
         st.lists(inner, min_size=2, max_size=3).map(lambda ways: "(?:" + "|".join(ways) + ")"),
         st.tuples(inner, st.sampled_from(["?", "*", "+", "{2}", "{1,3}", "{0,2}", "+?", "*?", "??", "?+", "++"])).map(
             lambda pair: f"(?:{pair[0]}){pair[1]}"
         ),
-        inner.map(named),
+        inner.map(lambda text: f"(?P<NAME>{text})"),
         inner.map(lambda text: f"(?>{text})"),
         inner.map(lambda text: f"(?i:{text})"),
     )
 
 
-PATTERNS = st.recursive(ATOMS, _grown, max_leaves=12)
+def _numbered(pattern: str) -> str:
+    """The pattern with each group named differently."""
+    count = itertools.count()
+    return re.sub("NAME", lambda _: f"n{next(count)}", pattern)
+
+
+PATTERNS = st.recursive(ATOMS, _grown, max_leaves=12).map(_numbered)
 
 
 @settings(max_examples=400, deadline=None)
