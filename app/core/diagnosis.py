@@ -1,0 +1,281 @@
+"""The front door of the core: bytes in, news and a status out.
+
+    diagnosis = Diagnosis(knowledge, argv=["python", "-m", "sglang.launch_server", …])
+    news = diagnosis.feed(chunk, now=…)        # as often as bytes come, any chunking
+    diagnosis.close(exit=("-9", "SIGKILL"))    # or leave it open: the status is always true of what was read
+    diagnosis.status()
+
+A file may hold several starts (a restart that appended): each is told apart, the status is about the last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .facts import Facts
+from .lines import Line
+from .records import Record, Records
+from .scan import Scan, Segment
+from .text import Prefix, Reader
+from .tracebacks import Raised, exceptions
+from .verdicts import Evidence, Matcher, Near, Situation, Verdict
+
+State = Literal["starting", "ready", "crashed", "stalled", "stopped"]
+
+FATAL = re.compile(
+    r"hit an exception|failed to start|Engine core initialization failed|Received sigquit|Initialization failed"
+    r"|Failed to initialize executor|terminate called|Fatal Python error|exiting due to|scheduler died|scheduler is dead"
+)
+STOPPED = re.compile(
+    r"^(?:INFO:\s+)?(?:Shutting down|Application shutdown complete|Finished server process)|^KeyboardInterrupt$"
+    r"|SIGTERM received|Received SIGTERM|Gracefully exiting"
+)
+VOLATILE = re.compile(r"0x[0-9a-f]+|\d+|/[\w./-]+/|'[^']{40,}'")
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Something that just became known. `kind`: phase, progress, ready, verdict, exception, start; `early`: the record that
+    shows it is still being written."""
+
+    kind: str
+    text: str
+    line: int
+    data: Mapping[str, Any] = field(default_factory=dict)
+    early: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """An earlier start in the same log: where it began and how it ended."""
+
+    line: int
+    state: State
+    rule: str | None
+    title: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Everything known of the last start in the log."""
+
+    state: State
+    facts: Facts
+    verdicts: tuple[Verdict, ...]
+    exception: Raised | None
+    fingerprint: str
+    earlier: tuple[Earlier, ...]
+    lines: int
+    argv: tuple[str, ...] | None
+    context: Mapping[int, str]
+    """Lines around the evidence, by number, as far as they were read."""
+    near: tuple[Near, ...] = ()
+
+    @property
+    def cause(self) -> Verdict | None:
+        """The answer: the first verdict that is a cause."""
+        return next((verdict for verdict in self.verdicts if verdict.rule.role == "cause"), None)
+
+
+class Diagnosis:
+    """Reads one log, in any chunking, in bounded memory."""
+
+    def __init__(
+        self,
+        knowledge: Any,
+        *,
+        argv: Sequence[str] | None = None,
+        versions: Mapping[str, str] | None = None,
+        gpu: str | None = None,
+    ) -> None:
+        """`knowledge` is app.knowledge.Base; argv, versions (package to version) and gpu ("sm120") are told where the log
+        does not carry them and win over what it says."""
+        from .engines import compiled
+
+        self._knowledge = knowledge
+        self._given = (argv, versions or {}, gpu)
+        prefixes = [Prefix(compiled(text)) for engine in knowledge.engines for text in engine.prefixes]
+        glued = [compiled(engine.glued) for engine in knowledge.engines if engine.glued]
+        self._reader = Reader(prefixes, glued)
+        self._records = Records()
+        self._scan = Scan(knowledge.literals, lambda: self._records.wants_more)
+        self._earlier: list[Earlier] = []
+        self._exit: tuple[str, ...] = ()
+        self._begin(1)
+
+    def _begin(self, line: int) -> None:
+        argv, versions, gpu = self._given
+        self._facts = Facts(self._knowledge.engines, argv=argv, versions=versions, gpu=gpu)
+        self._matcher = Matcher(self._knowledge)
+        self._first_line = line
+        self._last: Line | None = None
+        self._fatal = 0
+        self._stopped = 0
+        self._alive = 0
+        self._exceptions: list[tuple[bool, Raised]] = []
+        self._known: dict[str, int] = {}
+        self._context: dict[int, str] = {}
+
+    # Reading
+
+    def feed(self, data: bytes, now: float | None = None) -> list[News]:
+        """Take the next bytes; `now` (seconds) times lines that carry no time of their own."""
+        news: list[News] = []
+        for segment in self._scan.feed(data):
+            news += self._segment(segment, now)
+        return news
+
+    def close(self, exit: Iterable[str] = (), now: float | None = None) -> list[News]:
+        """The log ends here; `exit` says how the process ended in the words a rule may use ("0", "-9", "SIGKILL")."""
+        news: list[News] = []
+        for segment in self._scan.close():
+            news += self._segment(segment, now)
+        news += self._take(self._records.flush())
+        self._exit = tuple(exit)
+        return news
+
+    def _segment(self, segment: Segment, now: float | None) -> list[News]:
+        news: list[News] = []
+        if segment.gap:
+            news += self._take(self._records.flush())
+        for line in self._reader.read(segment.raw, segment.number):
+            news += self._line(line, segment.hit, now)
+        return news
+
+    def _line(self, line: Line, hit: bool, now: float | None) -> list[News]:
+        news: list[News] = []
+        if self._facts.starts_anew(line):
+            news += self._take(self._records.flush())
+            self._earlier.append(self._summary())
+            self._begin(line.number)
+            news.append(News("start", "a new start begins", line.number))
+        for event in self._facts.observe(line, now):
+            self._alive = line.number
+            news.append(News(event.kind, event.text, line.number, event.data))
+        news += self._take(self._records.add(line))
+        if hit:
+            self._records.touch()
+        self._records.mark(self._facts.phase_id)
+        if line.text:
+            self._last = line
+            if len(self._context) < 4000:
+                self._context[line.number] = line.text[:500]
+            if FATAL.search(line.text):
+                self._fatal = line.number
+            elif STOPPED.search(line.text):
+                self._stopped = line.number
+        return news
+
+    def _take(self, records: Iterable[Record]) -> list[News]:
+        news: list[News] = []
+        for record in records:
+            raised = exceptions(record)
+            if raised and len(self._exceptions) < 200:
+                fatal = FATAL.search(record.text) is not None
+                self._exceptions += [(fatal, item) for item in raised]
+            news += self._news(self._matcher.take(record, record.phase or "", self._facts, raised), early=False)
+        return news
+
+    def _news(self, matches: Iterable[Any], early: bool) -> list[News]:
+        out: list[News] = []
+        for match in matches:
+            rule = self._knowledge.rule(match.rule)
+            if rule.id in self._known:
+                continue
+            self._known[rule.id] = match.number
+            out.append(News("verdict", rule.title, match.number, {"rule": rule.id, "role": rule.role}, early))
+        return out
+
+    # Asking
+
+    def early(self) -> list[News]:
+        """What the records still being written already prove. Changes nothing but what counts as told."""
+        return self._news(self._pending_matches(self._matcher.fork()), early=True)
+
+    def _pending_matches(self, matcher: Matcher) -> list[Any]:
+        got: list[Any] = []
+        for record in self._records.pending():
+            got += matcher.take(record, record.phase or "", self._facts)
+        return got
+
+    def status(self, idle: float = 0.0) -> Status:
+        """What is known now; `idle` is how long the log has been silent, in seconds."""
+        matcher = self._matcher.fork()
+        self._pending_matches(matcher)
+        last = self._last.number if self._last else 0
+        situation = Situation(self._exit, idle, last)
+        verdicts = tuple(matcher.judge(self._facts, situation))
+        chosen = self._exception(verdicts)
+        state = self._state(verdicts, chosen, idle)
+        wanted = {number for verdict in verdicts for item in verdict.evidence for number in _around(item)}
+        context = {number: text for number, text in self._context.items() if number in wanted}
+        argv = self._given[0] or self._facts.argv
+        return Status(
+            state, self._facts, verdicts, chosen, fingerprint(chosen), tuple(self._earlier), self._scan.last_line,
+            tuple(argv) if argv else None, context, tuple(matcher.why_not(self._facts, situation)),
+        )  # fmt: skip
+
+    def _summary(self) -> Earlier:
+        status = self.status()
+        cause = status.cause
+        return Earlier(
+            self._first_line, status.state, cause.rule.id if cause else None, cause.rule.title if cause else None
+        )
+
+    def _exception(self, verdicts: Sequence[Verdict]) -> Raised | None:
+        """The exception that matters: the cause's own, else the first of the failing record, else the last one."""
+        pending = [(FATAL.search(r.text) is not None, item) for r in self._records.pending() for item in exceptions(r)]
+        ready = self._facts.ready or 0
+        known = [pair for pair in (*self._exceptions, *pending) if pair[1].type and not pair[1].handled]
+        known = [pair for pair in known if pair[1].number > ready]
+        cause = next((verdict for verdict in verdicts if verdict.rule.role == "cause"), None)
+        if cause is not None:
+            lines = {item.line for item in cause.evidence}
+            for _, item in known:
+                if item.number in lines or any(frame.number in lines for frame in item.frames):
+                    return item
+        fatal = [item for is_fatal, item in known if is_fatal]
+        if fatal:
+            return fatal[0]
+        return known[-1][1] if known else None
+
+    def _state(self, verdicts: Sequence[Verdict], chosen: Raised | None, idle: float) -> State:
+        cause = next((verdict for verdict in verdicts if verdict.rule.role == "cause"), None)
+        if cause is not None:
+            return cause.rule.outcome
+        ready = self._facts.ready or 0
+        failed = max((v.number for v in verdicts if v.rule.outcome == "crashed"), default=0)
+        failed = max(failed, self._fatal)
+        if failed > ready:
+            return "crashed"
+        if self._stopped > ready:
+            return "stopped"
+        if chosen is not None and not ready and chosen.number > self._alive:
+            return "stopped" if chosen.type.rpartition(".")[2] in ("KeyboardInterrupt", "SystemExit") else "crashed"
+        if self._exit and not ready and "0" not in self._exit:
+            return "stopped" if {"SIGTERM", "SIGINT"} & set(self._exit) else "crashed"
+        if ready:
+            return "ready"
+        limit = self._facts.silence_limit
+        if idle and limit is not None and idle > limit:
+            return "stalled"
+        return "starting"
+
+
+def _around(item: Evidence) -> range:
+    return range(item.line - 2, item.line + 3)
+
+
+def fingerprint(raised: Raised | None) -> str:
+    """A short name for a failure that stays the same over machines, ranks, addresses and line numbers; "" for none."""
+    if raised is None:
+        return ""
+    frames = [frame for frame in raised.frames if frame.package not in ("", "python")][-3:]
+    parts = [raised.type, VOLATILE.sub("#", raised.message.partition("\n")[0])[:200]]
+    parts += [f"{frame.package}:{frame.path.rpartition('/')[2]}:{frame.function}" for frame in frames]
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=6).hexdigest()
+

@@ -1,0 +1,179 @@
+"""Lines in, records out: one record is one message with everything that belongs to it, traceback and all.
+
+Ranks write into one file, so their lines interleave: every rank the prefix names has its own open record. A line without a
+prefix belongs to the record that was written to last. Where the prefix stands before *every* line of a traceback (vLLM,
+torchrun), the lines are joined again because they look like a continuation, not because of the prefix.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cached_property
+
+from .lines import Line
+
+HEADER = "Traceback (most recent call last)"
+EXCEPTION = re.compile(r"[A-Za-z_][\w]*(?:\.[A-Za-z_<][\w>]*)*(?:: ?|$)")
+CHAIN = ("The above exception was the direct cause", "During handling of the above exception")
+CONTINUES = re.compile(
+    r"\s|$|[|+]|File \"|from user code|Set TORCHDYNAMO_VERBOSE|For more details|For even more|Explanation:|Hint:"
+    r"|Developer debug context:|Traceback \(most recent call last\)|The above exception|During handling of"
+    r"|\[Previous line repeated|Possible solutions|Open an issue on GitHub|CUDA kernel errors might|For debugging consider"
+    r"|Compile with|Device-side assert|You can suppress this|import torch\._dynamo|torch\._dynamo\.config"
+)
+LIMIT_LINES = 3000
+LIMIT_CHARACTERS = 192 * 1024
+GRACE = 12
+"""How many lines that look like nothing in particular are still read after the last telling one."""
+
+
+class Record:
+    """One message and its continuation lines, from one rank."""
+
+    def __init__(self, line: Line) -> None:
+        self.rank = line.rank
+        self.source = line.source
+        self.lines: list[Line] = []
+        self.traceback = False
+        """A traceback was begun in here."""
+        self.raised = False
+        """… and its exception line was seen after the last header."""
+        self.chained = False
+        self.phase: str | None = None
+        """The phase the start-up was in when this record began; "" when none was known."""
+        self.grace = GRACE
+        self.size = 0
+        self.add(line)
+
+    def add(self, line: Line) -> None:
+        self.lines.append(line)
+        text = line.text
+        self.size += len(text) + 1
+        if HEADER in text:
+            self.traceback, self.raised, self.chained = True, False, False
+            self.grace = GRACE
+        elif text.startswith(CHAIN) or text.lstrip(" |").startswith(CHAIN):
+            self.chained = True
+            self.grace = GRACE
+        elif self.traceback and not self.raised and text[:1] not in ("", " ", "\t") and EXCEPTION.match(text):
+            self.raised = True
+            self.grace = GRACE
+        elif text[:1] in (" ", "\t", "|") or CONTINUES.match(text) and text:
+            self.grace = max(self.grace, GRACE // 2)
+        else:
+            self.grace -= 1
+
+    @property
+    def open(self) -> bool:
+        """More lines are wanted: the traceback is not at its end, or something telling was seen a moment ago."""
+        return len(self.lines) < LIMIT_LINES and (self.grace > 0 or (self.traceback and not self.raised))
+
+    @property
+    def full(self) -> bool:
+        return len(self.lines) >= LIMIT_LINES or self.size >= LIMIT_CHARACTERS
+
+    def continued_by(self, line: Line) -> bool:
+        """Whether a line *with* a prefix goes on with this record (per-line prefixes)."""
+        if not self.traceback and HEADER not in line.text:
+            return line.source != "" and line.source == self.source and bool(line.text[:1].isspace())
+        if line.source != self.source and self.source and line.source:
+            return False
+        text = line.text
+        if self.traceback and (not self.raised or (line.source != "" and HEADER not in text)):
+            return True
+        if HEADER in text:
+            return self.chained
+        return bool(CONTINUES.match(text))
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        starts, position = [], 0
+        for line in self.lines:
+            starts.append(position)
+            position += len(line.text) + 1
+        return starts
+
+    @cached_property
+    def text(self) -> str:
+        """All lines, joined by newlines. Read it once the record is complete."""
+        return "\n".join(line.text for line in self.lines)
+
+    def line_at(self, position: int) -> Line:
+        """The line that holds the character at `position` of `text`."""
+        return self.lines[bisect_right(self._starts, position) - 1]
+
+    def copy(self) -> Record:
+        """As it stands now: what is read from it does not change when lines are added later."""
+        twin = Record(self.lines[0])
+        twin.lines = list(self.lines)
+        twin.traceback, twin.raised, twin.chained = self.traceback, self.raised, self.chained
+        twin.phase = self.phase
+        return twin
+
+
+class Records:
+    """Groups lines into records; at most one open record a rank, at most `MOST` of them."""
+
+    MOST = 512
+
+    def __init__(self) -> None:
+        self._open: dict[str, Record] = {}
+        self._last: Record | None = None
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether the lines that follow are needed even when nothing in them was asked for."""
+        last = self._last
+        return last is not None and last.open
+
+    def touch(self) -> None:
+        """Something that was asked for stands in the record written to last: read on a while."""
+        if self._last is not None:
+            self._last.grace = GRACE
+
+    def mark(self, phase: str) -> None:
+        """Note the phase in the record written to last, unless it has one."""
+        if self._last is not None and self._last.phase is None:
+            self._last.phase = phase
+
+    def add(self, line: Line) -> Iterator[Record]:
+        """Take a line; yields the records that are complete now."""
+        rank = line.rank
+        record = self._open.get(rank) if rank or line.prefixed else self._last
+        if record is not None and not self._belongs(record, line):
+            del self._open[record.rank]
+            self._last = None
+            yield record
+            record = None
+        if record is None:
+            record = self._open[rank] = Record(line)
+            if len(self._open) > self.MOST:
+                yield from self._drop_oldest()
+        else:
+            record.add(line)
+        self._last = record
+
+    def _belongs(self, record: Record, line: Line) -> bool:
+        if record.full:
+            return False
+        if line.prefixed:
+            return record.continued_by(line)
+        # A new traceback after a finished one is a record of its own, unless the two are chained.
+        return not (HEADER in line.text and record.raised and not record.chained)
+
+    def _drop_oldest(self) -> Iterator[Record]:
+        oldest = next(iter(self._open))
+        yield self._open.pop(oldest)
+
+    def flush(self) -> Iterator[Record]:
+        """Lines were skipped, or the log has ended: everything open is complete."""
+        records = sorted(self._open.values(), key=lambda record: record.lines[0].number)
+        self._open.clear()
+        self._last = None
+        yield from records
+
+    def pending(self) -> list[Record]:
+        """Copies of the open records, in order, for an early look."""
+        return [record.copy() for record in sorted(self._open.values(), key=lambda record: record.lines[0].number)]

@@ -1,0 +1,220 @@
+"""Bytes in, the few lines worth reading out: a multi-literal prefilter over blocks, so that a healthy log costs next to nothing.
+
+A log is cut into *segments* at newlines and carriage returns (a redrawn progress bar is many segments of one line). Only
+segments that hold a literal somebody asked for are handed on, with a little context before them and whatever follows for as
+long as the reader wants more. Any chunking of the same bytes gives the same segments.
+
+Measured: Hyperscan as a literal matcher stays flat from 30 to 10,000 literals where everything else falls (docs/performance.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import hyperscan
+
+WRAP = 64 * 1024
+"""A segment longer than this many bytes is cut into pieces of this size, so that no line can grow memory."""
+LOOKBACK = 4 * 1024
+"""How many bytes of context before a hit are handed on, in whole segments."""
+LOOKBACK_SEGMENTS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of the log between two line ends, without them.
+
+    `number` is the physical line (1-based); `hit` tells that a literal is in it; `gap` that segments before it were skipped.
+    """
+
+    raw: bytes
+    number: int
+    hit: bool
+    gap: bool
+
+
+class Literals:
+    """A set of literals to look for at once; built once, may be stored as bytes (`dump`) for the same library and CPU."""
+
+    def __init__(self, literals: Sequence[bytes], stored: bytes | None = None) -> None:
+        self.literals = tuple(literals)
+        self._lengths = [len(literal) for literal in self.literals]
+        if stored is not None:
+            self._database = hyperscan.loadb(stored, hyperscan.HS_MODE_BLOCK)
+            self._database.scratch = hyperscan.Scratch(self._database)
+        else:
+            self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+            self._database.compile(
+                expressions=list(self.literals), ids=list(range(len(self.literals))), flags=0, literal=True
+            )
+
+    def dump(self) -> bytes:
+        """The compiled matcher as bytes; valid for this library version and CPU family only."""
+        return bytes(hyperscan.dumpb(self._database))
+
+    def find(self, data: bytes | memoryview) -> list[tuple[int, int]]:
+        """(end offset, literal index) of every occurrence, by end offset."""
+        found: list[tuple[int, int]] = []
+        append = found.append
+
+        def on_match(index: int, start: int, end: int, flags: int, context: Any) -> None:
+            append((end, index))
+
+        self._database.scan(data, match_event_handler=on_match)
+        found.sort()
+        return found
+
+    def present(self, data: bytes) -> set[int]:
+        """Which literals occur in `data`."""
+        return {index for _, index in self.find(data)}
+
+    def length(self, index: int) -> int:
+        return self._lengths[index]
+
+
+class Scan:
+    """Feeds on chunks of any size and yields the segments worth reading.
+
+    `wants_more()` is asked after every segment handed on: as long as it says yes, the following segments come too, hit or not.
+    """
+
+    def __init__(self, literals: Literals, wants_more: Callable[[], bool]) -> None:
+        self._literals = literals
+        self._wants_more = wants_more
+        self._buffer = b""
+        self._start = 0  # index in the buffer of the first byte not yet looked at; before it: history for look-back
+        self._line = 1  # the physical line number at `_start`
+        self._given = 0  # index in the buffer up to which segments were handed on
+        self.offset = 0
+        """How many bytes were fed so far."""
+        self.last_line = 0
+        """How many lines were seen so far (a line still being written counts)."""
+
+    def feed(self, data: bytes) -> Iterator[Segment]:
+        """Take the next bytes; yields what is worth reading among the lines that are now complete."""
+        self.offset += len(data)
+        buffer = self._buffer + data if self._buffer else data
+        start = self._start
+        end = len(buffer)
+        tail = end - 1 if end > start and buffer[end - 1] == 13 else end  # "\r" may be the first half of "\r\n"
+        cut = max(buffer.rfind(b"\n", start, end), buffer.rfind(b"\r", start, tail)) + 1
+        cut = max(cut, start)
+        cut += (tail - cut) // WRAP * WRAP
+        yield from self._look(buffer, start, cut)
+        self._keep(buffer, cut)
+
+    def close(self) -> Iterator[Segment]:
+        """The log ends here: look at the line that was still being written."""
+        buffer, start = self._buffer, self._start
+        yield from self._look(buffer, start, len(buffer))
+        self.last_line = self._line - (1 if not buffer or buffer.endswith(b"\n") else 0)
+        self._keep(buffer, len(buffer))
+
+    def unfinished(self) -> Segment | None:
+        """The line still being written, as it stands, or None: for an early look that changes nothing."""
+        raw = self._buffer[self._start :].strip(b"\r\n")
+        return Segment(raw, self._line, True, self._given < self._start) if raw else None
+
+    def _keep(self, buffer: bytes, cut: int) -> None:
+        floor = max(0, cut - LOOKBACK - 1)
+        self._buffer = buffer[floor:]
+        self._start = cut - floor
+        self._given = max(0, self._given - floor)
+
+    def _look(self, buffer: bytes, start: int, cut: int) -> Iterator[Segment]:
+        if cut <= start:
+            return
+        lengths = self._literals.length
+        hits = [(end + start, index) for end, index in self._literals.find(memoryview(buffer)[start:cut])]
+        position, line, at = start, self._line, 0
+        number = len(hits)
+        while True:
+            while at < number and hits[at][0] <= position:
+                at += 1
+            if self._wants_more() and position < cut:
+                finish, after = _segment_end(buffer, position, cut)
+                hit = at < number and hits[at][0] <= finish
+                yield self._give(buffer, position, finish, after, line, hit)
+            elif at < number:
+                end, index = hits[at]
+                begin = _segment_start(buffer, position, end - 1)
+                if end - lengths(index) < begin:  # reaches over a cut of an overlong line: nobody sees that
+                    at += 1
+                    continue
+                first = self._lookback(buffer, begin)
+                if first < position:
+                    line -= buffer.count(b"\n", first, position)
+                else:
+                    line += buffer.count(b"\n", position, first)
+                position = first
+                while position < begin:
+                    finish, after = _segment_end(buffer, position, cut)
+                    yield self._give(buffer, position, finish, after, line, False)
+                    line += buffer.count(b"\n", position, after)
+                    position = after
+                finish, after = _segment_end(buffer, position, cut)
+                yield self._give(buffer, position, finish, after, line, True)
+            else:
+                break
+            line += buffer.count(b"\n", position, after)
+            position = after
+        self._line = line + buffer.count(b"\n", position, cut)
+        self.last_line = self._line
+
+    def _lookback(self, buffer: bytes, begin: int) -> int:
+        """Where the context before the segment at `begin` starts: whole segments, not handed on before."""
+        floor = max(self._given, begin - LOOKBACK)
+        first = begin
+        for _ in range(LOOKBACK_SEGMENTS):
+            if first <= floor:
+                break
+            end = first - 1
+            if buffer[end] == 10 and end > floor and buffer[end - 1] == 13:
+                end -= 1
+            lowest = max(floor - 1, 0)
+            delimiter = max(buffer.rfind(b"\n", lowest, end), buffer.rfind(b"\r", lowest, end))
+            if delimiter < 0 and floor != self._given:
+                break
+            first = delimiter + 1 if delimiter >= 0 else floor
+        return first
+
+    def _give(self, buffer: bytes, begin: int, finish: int, after: int, line: int, hit: bool) -> Segment:
+        gap = begin > self._given
+        self._given = after
+        return Segment(buffer[begin:finish], line, hit, gap)
+
+
+def _segment_end(buffer: bytes, position: int, cut: int) -> tuple[int, int]:
+    """(end of the text, start of the next segment) of the segment that starts at `position`."""
+    limit = min(cut, position + WRAP)
+    newline = buffer.find(b"\n", position, limit)
+    carriage = buffer.find(b"\r", position, limit if newline < 0 else newline)
+    if carriage >= 0:
+        after = carriage + 1
+        if after < cut and buffer[after] == 10:
+            after += 1
+        return carriage, after
+    if newline >= 0:
+        return newline, newline + 1
+    return limit, limit
+
+
+def _segment_start(buffer: bytes, position: int, inside: int) -> int:
+    """Where the segment that holds the byte at `inside` starts; never before `position`, which is a segment start."""
+    begin = max(buffer.rfind(b"\n", position, inside), buffer.rfind(b"\r", position, inside)) + 1
+    begin = max(begin, position)
+    return begin + (inside - begin) // WRAP * WRAP
+
+
+def chunks(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
+    """`data` in pieces of the given sizes, the rest in one: for tests and replays."""
+    position = 0
+    for size in sizes:
+        if position >= len(data):
+            return
+        yield data[position : position + size]
+        position += size
+    if position < len(data):
+        yield data[position:]

@@ -1,0 +1,196 @@
+"""Records in, raised exceptions out: chains, groups, Dynamo's user code, C++ and faulthandler dumps, cut-off heads and tails."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .lines import Line
+from .records import HEADER, Record
+
+FRAME = re.compile(r'^[\s|+-]*File "(?P<path>[^"\n]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?')
+RAISED = re.compile(r"^(?P<type>(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b)[A-Za-z_]\w*(?:\.(?:[A-Za-z_]\w*|<locals>))*)(?::\s?(?P<message>.*))?$", re.DOTALL)
+BARE = re.compile(
+    r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Unsupported|Interrupt|OutOfResources|Failure|Exit)"
+    r"|torch\._dynamo\.exc\.\w+|tvm\.error\.\w+)(?::\s(?P<message>.*)|:?$)",
+    re.DOTALL,
+)
+FIRST_IN_RECORD = re.compile(r"(?:hit an exception|Exception in worker|Error executing method[^:]*|failed[\w ]*): (?P<rest>.+)$")
+NATIVE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']+)'|^\s*what\(\):\s*(?P<what>.*)$")
+FATAL = re.compile(r"^(?P<type>Fatal Python error): (?P<message>.*)$|^(?P<signal>Segmentation fault|Bus error|Aborted)\b")
+HANDLED = re.compile(r"^(?:Exception ignored in|Exception in thread|WARNING:|Ignore import error|.{0,80}\bIgnored\b)")
+NOTES = re.compile(r"^(?:The above exception was the direct cause|During handling of the above exception)")
+PACKAGE = re.compile(r"(?:site-packages|dist-packages)/(?P<package>[\w.-]+)")
+CHECKOUT = re.compile(r"/(?P<package>sglang|vllm|torch|flashinfer|sgl_kernel|triton|deep_gemm|transformers)/(?:[\w/]+\.py)$")
+STDLIB = re.compile(r"/lib/python3\.\d+/|<frozen ")
+MESSAGE_LINES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of a traceback: `number` is the log line it stands on; `user` tells Dynamo's "from user code" frames."""
+
+    path: str
+    function: str
+    number: int
+    user: bool = False
+
+    @property
+    def package(self) -> str:
+        """Which installed package the file belongs to, "python" for the standard library, "" for code of one's own."""
+        found = PACKAGE.search(self.path) or CHECKOUT.search(self.path)
+        if found:
+            return found["package"].removesuffix(".py")
+        return "python" if STDLIB.search(self.path) else ""
+
+    def __str__(self) -> str:
+        return f"{self.path} in {self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """One exception as the log shows it.
+
+    `type` is the full name as printed, "" where the log was cut off before it; `number` the log line of the exception itself
+    (or of the last frame); `handled` tells that Python or the engine itself said it goes on ("Exception ignored in …");
+    `complete` that header and exception line were both there.
+    """
+
+    type: str
+    message: str
+    frames: tuple[Frame, ...]
+    number: int
+    handled: bool = False
+    complete: bool = True
+
+    @property
+    def raised_in(self) -> str:
+        """The package that raised it: of Dynamo's user code or the last frame the first that is not Python's own."""
+        for frame in reversed(self.frames):
+            if not frame.user and frame.package not in ("", "python"):
+                return frame.package
+        root = self.type.partition(".")[0]
+        return root if "." in self.type else ""
+
+
+def exceptions(record: Record) -> list[Raised]:
+    """Every exception of a record, in the order printed: of a chain the cause comes first."""
+    if not record.traceback and not _looks_raised(record):
+        return []
+    return list(_parse(record.lines))
+
+
+def _looks_raised(record: Record) -> bool:
+    return any(
+        BARE.match(_plain(line.text)) or FRAME.match(line.text) or NATIVE.search(line.text) or FATAL.match(line.text)
+        or FIRST_IN_RECORD.search(line.text) for line in record.lines
+    )  # fmt: skip
+
+
+def _plain(text: str) -> str:
+    """Without the bars and signs an exception group is drawn with, and without indentation."""
+    return text.lstrip(" \t|+") if text[:1] in " \t|+" else text
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip(" \t|+-"))
+
+
+class _Open:
+    """The exception being read."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.headed = False
+        self.handled = False
+        self.user = False
+        self.native = False
+        self.indent = 0
+        self.type = ""
+        self.message: list[str] = []
+        self.number = 0
+
+    def finish(self) -> Raised | None:
+        if not self.type and not self.frames:
+            return None
+        number = self.number or self.frames[-1].number
+        message = "\n".join(self.message).rstrip()
+        complete = self.headed and bool(self.type)
+        return Raised(self.type, message, tuple(self.frames), number, self.handled, complete)
+
+
+def _parse(lines: list[Line]) -> Iterator[Raised]:
+    now = _Open()
+    handled = False
+    for line in lines:
+        text = line.text
+        if HEADER in text:
+            if (done := now.finish()) is not None:
+                yield done
+            now = _Open()
+            now.headed, now.handled = True, handled
+            now.indent = _indent(text) if _plain(text).startswith((HEADER, "Exception Group")) else 0
+            before = text.partition(HEADER)[0]
+            first = FIRST_IN_RECORD.search(before) if before else None
+            if first and BARE.match(first["rest"]):
+                now.indent = 0
+            handled = False
+            continue
+        if HANDLED.match(text):
+            handled = True
+        if frame := FRAME.match(text):
+            if now.type and not now.user and not now.native:
+                if (done := now.finish()) is not None:
+                    yield done
+                now = _Open()
+            function = (frame["function"] or "").strip()
+            now.frames.append(Frame(frame["path"], function, line.number, now.user))
+            continue
+        plain = _plain(text)
+        if now.type:
+            if plain.startswith("from user code"):
+                now.user = True
+            elif NOTES.match(plain):
+                yield from _done(now)
+                now = _Open()
+            elif not now.user and (found := BARE.match(plain)) and _indent(text) <= now.indent:
+                yield from _done(now)
+                now = _begin(found["type"], found["message"], line)
+            elif not now.user and len(now.message) < MESSAGE_LINES and (text[:1].isspace() or plain):
+                now.message.append(text.strip())
+            continue
+        if (now.frames or now.headed) and plain and _indent(text) <= now.indent and (found := RAISED.match(plain)):
+            now.type, now.number = found["type"], line.number
+            now.message = [found["message"] or ""]
+            continue
+        if found := BARE.match(plain):
+            if not now.headed and not now.frames:
+                now = _begin(found["type"], found["message"], line)
+            elif _indent(text) <= now.indent:
+                now.type, now.number, now.message = found["type"], line.number, [found["message"] or ""]
+        elif (found := FIRST_IN_RECORD.search(text)) and (inner := BARE.match(found["rest"])):
+            now = _begin(inner["type"], inner["message"], line)
+        elif found := NATIVE.search(text):
+            if found["type"]:
+                yield from _done(now)
+                now = _begin(found["type"], "", line)
+                now.headed = True
+            elif now.type:
+                now.message.append(found["what"])
+        elif found := FATAL.match(text):
+            yield from _done(now)
+            now = _begin(found["type"] or found["signal"], found["message"] or "", line)
+            now.headed = now.native = True
+    yield from _done(now)
+
+
+def _begin(kind: str, message: str | None, line: Line) -> _Open:
+    now = _Open()
+    now.type, now.number, now.message = kind, line.number, [message or ""]
+    return now
+
+
+def _done(now: _Open) -> Iterator[Raised]:
+    if (done := now.finish()) is not None:
+        yield done

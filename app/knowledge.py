@@ -1,0 +1,365 @@
+"""rules/ on disk in, a compiled rule base out: checked (all problems at once, each with file:line) and cached.
+
+The cache is one file, keyed by the content of every rule file, this program, the libraries and the CPU's features; a warm
+start reads neither YAML nor rules, only what a log really needs. A rule's own text is unpacked when it is shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import __version__
+from .core.rules import Rule, When
+
+if TYPE_CHECKING:
+    from .core.engines import Engine
+    from .core.invalid import Problem
+    from .core.scan import Literals
+
+MARKERS = (
+    "Traceback (most recent call last)", "Error: ", "Exception: ", "exc.Unsupported", "terminate called after", "  what():  ",
+    "Fatal Python error", "Segmentation fault", "Bus error", "core dumped", "Received sigquit", "hit an exception",
+    "CUDA error", "NCCL WARN", "Xid (PCI", "out of memory", "Out of memory: Killed", "oom-kill", "error: ", "KeyboardInterrupt",
+    "nvcc fatal", "ptxas fatal", "failed to start", "Initialization failed", "AssertionError", "NotImplementedError",
+    "EOFError", "OutOfResources",
+)  # fmt: skip
+"""What announces trouble in any server, whatever the rules say: no unknown failure may pass unseen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A problem with its place: `file:line`, the path inside the file, the reason, what would be right."""
+
+    file: Path
+    line: int
+    problem: Problem
+
+    def __str__(self) -> str:
+        path = ".".join(str(part) for part in self.problem.path)
+        remedy = f" ({self.problem.remedy})" if self.problem.remedy else ""
+        return f"{self.file}:{self.line}: {path + ': ' if path else ''}{self.problem.reason}{remedy}"
+
+
+@dataclass
+class Base:
+    """The compiled rule base; satisfies app.core.verdicts.Knowledge."""
+
+    whens: tuple[tuple[int, When], ...]
+    triggers: Mapping[int, tuple[int, ...]]
+    marks: Mapping[int, tuple[str, ...]]
+    strings: tuple[bytes, ...]
+    packed: tuple[bytes, ...]
+    sources: tuple[str, ...]
+    engines: tuple[Engine, ...]
+    knobs: Mapping[str, Any]
+    literals_of: Mapping[str, tuple[str, ...]]
+    stored: bytes | None = None
+    problems: tuple[Located, ...] = ()
+    """What is wrong in the files; a rule with a problem is left out, the others are used."""
+    _rules: dict[int, Rule] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def literals(self) -> Literals:
+        from .core.scan import Literals
+
+        if self.stored is not None:
+            try:
+                return Literals(self.strings, self.stored)
+            except Exception:  # another CPU or library than the cache was written on: compile anew
+                self.stored = None
+        return Literals(self.strings)
+
+    def present(self, text: str) -> set[int]:
+        return self.literals.present(text.encode())
+
+    def rule(self, index: int) -> Rule:
+        found = self._rules.get(index)
+        if found is None:
+            found = self._rules[index] = pickle.loads(self.packed[index])
+        return found
+
+    def rules(self) -> list[Rule]:
+        """All rules, by id."""
+        return sorted((self.rule(index) for index in range(len(self.packed))), key=lambda rule: rule.id)
+
+    def find(self, name: str) -> tuple[Rule, str] | None:
+        """A rule and its file by its id, or by its key where that is unique."""
+        hits = [
+            index
+            for index in range(len(self.packed))
+            if self.rule(index).id == name or ("/" not in name and self.rule(index).key == name)
+        ]
+        return (self.rule(hits[0]), self.sources[hits[0]]) if len(hits) == 1 else None
+
+
+def shipped_rules() -> Path:
+    """The rules that come with this program: beside the package in a checkout, inside it once installed."""
+    inside = Path(__file__).parent / "_rules"
+    return inside if inside.is_dir() else Path(__file__).parent.parent / "rules"
+
+
+def load(directories: Sequence[Path] = (), *, disabled: Iterable[str] = (), cache: bool = True) -> Base:
+    """The shipped rules and those in `directories` (later ones replace a rule of the same id), without the `disabled` ones.
+
+    A file with a problem is left out and listed in `problems`. Raises FileNotFoundError for a directory that does not exist.
+    """
+    roots = [shipped_rules(), *directories]
+    files = _files(roots)
+    off = frozenset(disabled)
+    place = _cache_file(files, off) if cache else None
+    if place is not None and (base := _cached(place)) is not None:
+        return base
+    base = _compile(files, off)
+    if place is not None and not base.problems:
+        _store(place, base)
+    return base
+
+
+def check(directories: Sequence[Path] = ()) -> list[Located]:
+    """Every problem in the shipped rules and in `directories`, in file order; empty when all is well."""
+    problems: list[Located] = []
+    _read_all(_files([shipped_rules(), *directories]), problems)
+    return problems
+
+
+def _files(roots: Sequence[Path]) -> list[tuple[Path, bytes]]:
+    """Every knowledge file with its bytes, in a stable order."""
+    out: list[tuple[Path, bytes]] = []
+    for root in roots:
+        if root.is_file():
+            out.append((root, root.read_bytes()))
+            continue
+        if not root.is_dir():
+            raise FileNotFoundError(f"{root}: no such rules directory (it holds <area>/<cause-key>.yaml)")
+        for folder, names, leaves in os.walk(root):
+            names.sort()
+            for leaf in sorted(leaves):
+                if leaf.endswith((".yaml", ".yml", ".json")) and not leaf.endswith(".schema.json"):
+                    path = Path(folder, leaf)
+                    out.append((path, path.read_bytes()))
+    return out
+
+
+def _cache_file(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Path | None:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if not os.path.isabs(home):
+        return None
+    digest = hashlib.blake2b(digest_size=16)
+    code = Path(__file__)
+    for part in (code, *sorted((code.parent / "core").glob("*.py"))):
+        digest.update(f"{part.name} {part.stat().st_size} {part.stat().st_mtime_ns}".encode())
+    digest.update(f"{__version__} {sys.version} {sorted(off)} {_cpu()}".encode())
+    for path, data in files:
+        digest.update(f"{path} {len(data)}".encode())
+        digest.update(data)
+    return Path(home, "bringup", f"rules-{digest.hexdigest()}.pickle")
+
+
+def _cpu() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next((line for line in file if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        return ""
+
+
+def _cached(place: Path) -> Base | None:
+    try:
+        with open(place, "rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid != os.getuid() or status.st_mode & 0o022:
+                return None  # somebody else could have written it: a pickle is code
+            base = pickle.load(file)
+    except (OSError, pickle.PickleError, EOFError, AttributeError, ImportError, IndexError, ValueError):
+        return None
+    return base if isinstance(base, Base) else None
+
+
+def _store(place: Path, base: Base) -> None:
+    """Write the cache beside its place and move it there; a full or read-only disk is no reason to fail."""
+    fresh = place.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        base.stored = base.literals.dump()
+        twin = Base(**{name: getattr(base, name) for name in (
+            "whens", "triggers", "marks", "strings", "packed", "sources", "engines", "knobs", "literals_of", "stored",
+        )})  # fmt: skip
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            pickle.dump(twin, file, protocol=pickle.HIGHEST_PROTOCOL)
+        os.replace(fresh, place)
+        for old in place.parent.glob("rules-*.pickle"):
+            if old != place and old.stat().st_mtime < place.stat().st_mtime - 7 * 86400:
+                old.unlink()
+    except OSError:
+        try:
+            fresh.unlink()
+        except OSError:
+            pass
+
+
+def _compile(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Base:
+    from .core.literals import required_literals
+
+    problems: list[Located] = []
+    rules, engines, knobs = _read_all(files, problems)
+    kept = {name: pair for name, pair in rules.items() if name not in off}
+    strings: dict[str, int] = {marker: place for place, marker in enumerate(MARKERS)}
+
+    def number(literal: str) -> int:
+        return strings.setdefault(literal, len(strings))
+
+    whens: list[tuple[int, When]] = []
+    triggers: dict[int, list[int]] = {}
+    marks: dict[int, list[str]] = {}
+    for index, (rule, _) in enumerate(kept.values()):
+        for when in rule.when:
+            for literal in when.triggers():
+                triggers.setdefault(number(literal), []).append(len(whens))
+            for pattern in (*when.seen, *when.absent):
+                for literal in required_literals(pattern):
+                    row = marks.setdefault(number(literal), [])
+                    if pattern not in row:
+                        row.append(pattern)
+            whens.append((index, when))
+    literals_of: dict[str, tuple[str, ...]] = {}
+    for engine in engines:
+        for pattern in engine.patterns():
+            literals_of[pattern.match] = pattern.literals
+            for literal in pattern.literals:
+                number(literal)
+    return Base(
+        tuple(whens), {key: tuple(value) for key, value in triggers.items()},
+        {key: tuple(value) for key, value in marks.items()}, tuple(text.encode() for text in strings),
+        tuple(pickle.dumps(rule, protocol=pickle.HIGHEST_PROTOCOL) for rule, _ in kept.values()),
+        tuple(source for _, source in kept.values()), tuple(engines), knobs, literals_of,
+        problems=tuple(problems),
+    )  # fmt: skip
+
+
+def _read_all(
+    files: Sequence[tuple[Path, bytes]], problems: list[Located]
+) -> tuple[dict[str, tuple[Rule, str]], list[Engine], dict[str, Any]]:
+    """Rules by id with their file, engines, and per engine its raw knob and flag data. Problems are added, never raised."""
+    import json
+
+    from .core.engines import engine_from
+    from .core.invalid import Problem
+    from .core.rules import rule_from
+
+    rules: dict[str, tuple[Rule, str]] = {}
+    engines: list[Engine] = []
+    knobs: dict[str, Any] = {}
+    for path, raw in files:
+        found: list[Problem] = []
+        if path.suffix == ".json":
+            try:
+                data = json.loads(raw)
+            except ValueError as error:
+                problems.append(Located(path, getattr(error, "lineno", 1), Problem((), f"not JSON: {error}")))
+                continue
+        else:
+            data = _yaml(path, raw, problems)
+            if data is None:
+                continue
+        parts = path.parts
+        if "engines" in parts[-3:-1] or parts[-2] == "engines":
+            if path.stem in ("engine", "libraries"):
+                engine = engine_from(data, found)
+                if engine is not None:
+                    engines.append(engine)
+            else:
+                knobs.setdefault(parts[-2], {})[path.stem] = data
+        else:
+            rule = rule_from(data, found)
+            if rule is not None and not found:
+                if rule.key != path.stem or rule.area != path.parent.name:
+                    found.append(Problem(("id",), f"{rule.id} does not stand in {rule.id}.yaml", "rename one of them"))
+                rules[rule.id] = (rule, str(path))
+        problems += [Located(path, _line_of(path, raw, problem.path), problem) for problem in found]
+    for rule, source in rules.values():
+        for other in rule.supersedes:
+            if not other.endswith("/*") and other not in rules:
+                place = Path(source)
+                line = _line_of(place, place.read_bytes(), ("supersedes",))
+                problems.append(Located(place, line, Problem(("supersedes",), f"there is no rule {other}")))
+    return rules, engines, knobs
+
+
+_loader: Any = None
+
+
+def _yaml(path: Path, raw: bytes, problems: list[Located]) -> Any:
+    """A YAML file as data, with 1.2 booleans (true/false only, so that `on`, `off`, `yes` and `no` stay words)."""
+    import yaml
+
+    from .core.invalid import Problem
+
+    try:
+        return yaml.load(raw, Loader=_yaml_loader())
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        reason = getattr(error, "problem", None) or str(error)
+        problems.append(Located(path, mark.line + 1 if mark else 1, Problem((), f"not YAML: {reason}")))
+    except UnicodeDecodeError as error:
+        problems.append(Located(path, 1, Problem((), f"not UTF-8: {error}")))
+    return None
+
+
+def _yaml_loader() -> Any:
+    global _loader
+    if _loader is None:
+        import re
+
+        import yaml
+
+        parent: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+        class Loader(parent):  # type: ignore[misc]
+            pass
+
+        Loader.yaml_implicit_resolvers = {
+            first: [(tag, pattern) for tag, pattern in row if tag not in (
+                "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:float")]
+            for first, row in parent.yaml_implicit_resolvers.items()
+        }  # fmt: skip
+        Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
+        number = re.compile(r"^[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?$")
+        Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
+        _loader = Loader
+    return _loader
+
+
+def _line_of(path: Path, raw: bytes, inside: tuple[str | int, ...]) -> int:
+    """The line on which the thing at `inside` stands (1 when it cannot be told)."""
+    if path.suffix == ".json":
+        return 1
+    import yaml
+
+    try:
+        node: Any = yaml.compose(raw, Loader=_yaml_loader())
+    except yaml.YAMLError:
+        return 1
+    line = 1
+    for part in inside:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if key.value == str(part):
+                    line, node = key.start_mark.line + 1, value
+                    break
+            else:
+                return line
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return line
