@@ -1,0 +1,154 @@
+"""A line's text in, the patterns of the engine files that match it out, without trying each of them on each line.
+
+A pattern that begins with plain text at the start of the line is found by its first letters; any other is tried only
+where one of its literals stands in the line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .engines import LIBRARIES, Engine, Mark, Pattern, compiled
+from .lines import Line
+
+_HEAD = 6
+# `^` and plain text whose last character is not made optional by a sign behind it.
+_ANCHORED = re.compile(r"\^((?:[A-Za-z0-9_ ](?![*?{])){" + str(_HEAD) + r"})")
+_ATOM = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+_ROLES = ("version", "gpu", "args", "command", "start", "eras", "ready")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A pattern that matches the line: whose it is, what it tells (`role`), and the match."""
+
+    engine: str
+    role: str
+    pattern: Pattern
+    match: Any
+    phase: str = ""
+
+    @property
+    def mark(self) -> Mark:
+        """The pattern of a phase's line."""
+        assert isinstance(self.pattern, Mark)
+        return self.pattern
+
+    def groups(self) -> Iterator[tuple[str, str]]:
+        """The named groups that took part."""
+        return ((name, value) for name, value in self.match.groupdict().items() if value is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    engine: str
+    role: str
+    pattern: Pattern
+    phase: str = ""
+
+    def find(self, text: str) -> Found | None:
+        # a bar pasted from a terminal holds several redraws in one line: the last one counts
+        last = self.role == "phase" and "%" in text
+        match = self.pattern.last(text) if last else compiled(self.pattern.match).search(text)
+        return None if match is None else Found(self.engine, self.role, self.pattern, match, self.phase)
+
+
+def _has_ways(pattern: str) -> bool:
+    """Whether the pattern has alternatives at its top, so that its first letters do not bind the whole."""
+    depth = 0
+    for sign in _ATOM.findall(pattern):
+        depth += (sign == "(") - (sign == ")")
+        if sign == "|" and depth == 0:
+            return True
+    return False
+
+
+class _Table:
+    """Entries by the first letters of the line, and by literals."""
+
+    def __init__(self) -> None:
+        self.heads: dict[str, list[_Entry]] = {}
+        self.literals: dict[str, list[_Entry]] = {}
+        self.always: list[_Entry] = []
+
+    def add(self, entry: _Entry) -> None:
+        anchored = None if _has_ways(entry.pattern.match) else _ANCHORED.match(entry.pattern.match)
+        if anchored:
+            self.heads.setdefault(anchored[1], []).append(entry)
+        elif entry.pattern.literals:
+            for literal in entry.pattern.literals:
+                self.literals.setdefault(literal, []).append(entry)
+        else:
+            self.always.append(entry)
+
+    def find(self, text: str) -> list[Found]:
+        entries = [*self.heads.get(text[:_HEAD], ()), *self.always]
+        for literal, some in self.literals.items():
+            if literal in text:
+                entries += some
+        found = (entry.find(text) for entry in dict.fromkeys(entries))
+        return [one for one in found if one is not None]
+
+
+class Lookup:
+    """The patterns of some engines, ready to be searched."""
+
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        self._everything = _Table()
+        self._by_engine: dict[str, _Table] = {}
+        self._strong = _Table()
+        self._weak = _Table()
+        self._stamps = [(engine.name, stamp) for engine in engines for stamp in engine.stamps]
+        for engine in engines:
+            for entry in _entries(engine):
+                self._everything.add(entry)
+                names = [one.name for one in engines] if engine.name == LIBRARIES else [engine.name]
+                for name in names:
+                    self._by_engine.setdefault(name, _Table()).add(entry)
+            for table, patterns in ((self._strong, engine.detect), (self._weak, engine.hints)):
+                for pattern in patterns:
+                    table.add(_Entry(engine.name, "detect", pattern))
+        every = {literal for engine in engines for pattern in engine.patterns() for literal in pattern.literals}
+        self.literals = tuple(sorted(every))
+
+    def find(self, text: str, engine: str | None) -> list[Found]:
+        """What matches, of that engine and the libraries, or of all where the engine is None."""
+        table = self._everything if engine is None else self._by_engine[engine]
+        return table.find(text)
+
+    def recognise(self, text: str, line: Line | None) -> tuple[str | None, bool]:
+        """The engine that writes such a line, and whether that settles it; (None, False) where nothing tells."""
+        strong = self._strong.find(text)
+        if strong:
+            return strong[0].engine, True
+        if line is not None and (line.prefixed or line.time):
+            stamp = f"{line.time}|{line.rank}|{line.source}"
+            for name, pattern in self._stamps:
+                if compiled(pattern).search(stamp):
+                    return name, False
+        weak = self._weak.find(text)
+        return (weak[0].engine, False) if weak else (None, False)
+
+
+def _entries(engine: Engine) -> Iterator[_Entry]:
+    for role in _ROLES:
+        for pattern in getattr(engine, role):
+            yield _Entry(engine.name, "era" if role == "eras" else role, pattern)
+    for phase in engine.phases:
+        for mark in phase.marks:
+            yield _Entry(engine.name, "phase", mark, phase.id)
+
+
+_last: tuple[tuple[int, ...], Sequence[Engine], Lookup] | None = None
+
+
+def lookup(engines: Sequence[Engine]) -> Lookup:
+    """The lookup of these engines; built once for as long as the same ones are asked for."""
+    global _last
+    key = tuple(map(id, engines))
+    if _last is None or _last[0] != key:
+        _last = key, tuple(engines), Lookup(engines)
+    return _last[2]
