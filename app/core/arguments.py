@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from .secrets import MASK, mask
 
 _PAIR = re.compile(r"\s*(?:'(?P<a>[^']+)'|\"(?P<b>[^\"]+)\"|(?P<c>[A-Za-z_]\w*))\s*(?P<sep>[=:])\s*", re.DOTALL)
-_SECRET_NAME = re.compile(r"(?:^|[_-])(?:api[_-]?key|token|password|passphrase|secret|credentials?)s?$", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"(?:^|[_-])(?:api[_-]?keys?|token|passwords?|passphrase|secrets?|credentials?)$", re.IGNORECASE)
 _NOT_SECRET = ("", "None", "null", "False", "True", "[]", "{}")
 _ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=")
 _SHELL_END = frozenset(("|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1", "2>", "&>", "1>"))
 _REDIRECTION = re.compile(r"(?:\d?>>?|&>>?)\S+$")
+_SIGN = re.compile(r"[\\'\"()\[\]{},]")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _LIMIT = 256 * 1024
 
@@ -55,27 +56,29 @@ def _split(text: str, closing: str | None) -> Iterator[tuple[str, bool]]:
     """The pieces between commas that stand in no bracket and no quotes; the last with True where `closing` ended it."""
     open_brackets: list[str] = []
     quote = ""
-    start = place = 0
-    while place < len(text):
-        sign = text[place]
+    start = skip = 0
+    for found in _SIGN.finditer(text):
+        place, sign = found.start(), found[0]
+        if place < skip:
+            continue
         if quote:
             if sign == "\\":
-                place += 1
+                skip = place + 2
             elif sign == quote:
                 quote = ""
-        elif sign in "'\"" and _opens(text, place):
-            quote = sign
+        elif sign in "'\"":
+            quote = sign if _opens(text, place) else ""
         elif sign in _CLOSING:
             open_brackets.append(_CLOSING[sign])
-        elif open_brackets and sign == open_brackets[-1]:
-            open_brackets.pop()
-        elif not open_brackets and sign == closing:
+        elif open_brackets:
+            if sign == open_brackets[-1]:
+                open_brackets.pop()
+        elif sign == closing:
             yield text[start:place], True
             return
-        elif not open_brackets and sign == ",":
+        elif sign == ",":
             yield text[start:place], False
             start = place + 1
-        place += 1
     if text[start:].strip():
         yield text[start:], closing is None and not quote and not open_brackets
 

@@ -150,6 +150,8 @@ class Engine:
     command: tuple[Pattern, ...]
     start: tuple[Pattern, ...]
     eras: tuple[Era, ...]
+    fields: tuple[tuple[str, str], ...]
+    """Fields of the printed configuration, each with the first release that has it (and all later ones do)."""
     phases: tuple[Phase, ...]
     ready: tuple[Pattern, ...]
     samples: tuple[Sample, ...]
@@ -214,6 +216,12 @@ class _Reading:
                 self.say(f"{value!r} is not a release", "write it as in `0.5.9`", key)
                 return None
         return value if value is None else str(value)
+
+    def releases(self, key: str) -> tuple[tuple[str, str], ...]:
+        """A mapping from names to releases."""
+        inner = _Reading(self.value(key, dict, {}), (*self.path, key), self.problems)
+        found = [(str(name), inner.release(str(name))) for name in inner.data]
+        return tuple((name, release) for name, release in found if release is not None)
 
     def pattern(self, key: str, needs_literal: bool = True) -> str | None:
         value = self.value(key, str, needed=True)
@@ -296,6 +304,7 @@ def engine_from(data: Mapping[str, Any], problems: list[Problem]) -> Engine:
         command=reading.rows("command", _pattern),
         start=reading.rows("start", _pattern),
         eras=reading.rows("eras", _era),
+        fields=reading.releases("fields"),
         phases=reading.rows("phases", _phase),
         ready=reading.rows("ready", _pattern),
         samples=reading.rows("samples", _sample),

@@ -20,6 +20,9 @@ from .secrets import mask
 
 _MEASURE = ("_gb", "_mib", "_tokens", "_blocks", "_len", "_requests")
 _CONTINUED_LINES = 400
+_FRAME = '  File "'
+_MANY_FIELDS = 100
+"""A configuration with fewer was shortened by somebody: what is missing there proves nothing."""
 _FEW = 3
 """A separator this soon after the start belongs to it: a banner, a command printed twice."""
 
@@ -134,10 +137,10 @@ class Facts:
 
     def starts_anew(self, line: Line) -> bool:
         """Whether another start begins with this line. Changes nothing."""
-        if not line.text or not self._lines:
+        if not self._lines or not line.text or line.text.startswith(_FRAME):
             return False
-        for found in self._lookup.find(line.text, self._known()):
-            if found.role not in ("start", "command") or not self._applies(found):
+        for found in self._lookup.starts(line.text):
+            if not self._applies(found):
                 continue
             if found.engine == LIBRARIES:
                 anew = self._lines >= _FEW
@@ -164,6 +167,8 @@ class Facts:
         events: list[Event] = []
         if not self._sure:
             self._recognise(line.text, line, events)
+        if line.text.startswith(_FRAME):  # most lines of a dense log; a frame tells the engine and nothing else
+            return events
         found = self._lookup.find(line.text, self._known())
         if not found:
             return events
@@ -254,9 +259,17 @@ class Facts:
                 self._begin_command(dict(found.groups()).get("argv", ""), events)
         elif found.role == "args" and not self.args_complete:
             self.args, self.args_complete = parse_arguments(dict(found.groups()).get("args", ""))
+            self._date(found.engine)
             self._measure("mem_fraction_static", self.args.get("mem_fraction_static"))
             self._measure("gpu_memory_utilization", self.args.get("gpu_memory_utilization"))
             events.append(Event("args", f"{len(self.args)} arguments", {"complete": self.args_complete}))
+
+    def _date(self, engine: str) -> None:
+        """The release, by the fields of a whole configuration: a later one has the fields that each release added."""
+        if not self.args_complete or len(self.args) < _MANY_FIELDS:
+            return
+        for name, release in self._engines[engine].fields:
+            self._eras.append(f">={release}" if name in self.args else f"<{release}")
 
     def _begin_command(self, text: str, events: list[Event]) -> None:
         if text.endswith("\\"):

@@ -1,7 +1,7 @@
 """A line's text in, the patterns of the engine files that match it out, without trying each of them on each line.
 
 A pattern that begins with plain text at the start of the line is found by its first letters; any other is tried only
-where one of its literals stands in the line.
+where one of its literals stands in the line, and most literals are found by a whole word in them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from .engines import LIBRARIES, Engine, Mark, Pattern, compiled
 from .lines import Line
 
 _HEAD = 6
+_LOOKED_AT = 800
+"""Literals are looked for in this much of a line: what engines say of themselves stands at its beginning."""
+_WORD = re.compile(r"\w+")
+_WHOLE_WORD = re.compile(r"(?<=[^\w])\w+(?=[^\w])")
 # `^` and plain text whose last character is not made optional by a sign behind it.
 _ANCHORED = re.compile(r"\^((?:[A-Za-z0-9_ ](?![*?{])){" + str(_HEAD) + r"})")
 _ATOM = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
@@ -67,28 +71,30 @@ def _has_ways(pattern: str) -> bool:
 
 
 class _Table:
-    """Entries by the first letters of the line, and by literals."""
+    """Entries by the first letters of the line, by a whole word in one of their literals, by literals without one."""
 
     def __init__(self) -> None:
         self.heads: dict[str, list[_Entry]] = {}
-        self.literals: dict[str, list[_Entry]] = {}
-        self.always: list[_Entry] = []
+        self.words: dict[str, list[tuple[str, _Entry]]] = {}
+        self.loose: list[tuple[str, _Entry]] = []
 
     def add(self, entry: _Entry) -> None:
         anchored = None if _has_ways(entry.pattern.match) else _ANCHORED.match(entry.pattern.match)
         if anchored:
             self.heads.setdefault(anchored[1], []).append(entry)
-        elif entry.pattern.literals:
-            for literal in entry.pattern.literals:
-                self.literals.setdefault(literal, []).append(entry)
-        else:
-            self.always.append(entry)
+            return
+        for literal in entry.pattern.literals:
+            words = _WHOLE_WORD.findall(literal)
+            row = self.words.setdefault(max(words, key=len), []) if words else self.loose
+            row.append((literal, entry))
 
-    def find(self, text: str) -> list[Found]:
-        entries = [*self.heads.get(text[:_HEAD], ()), *self.always]
-        for literal, some in self.literals.items():
-            if literal in text:
-                entries += some
+    def find(self, text: str, words: frozenset[str]) -> list[Found]:
+        """What matches in `text`; `words` are those at its beginning."""
+        entries = list(self.heads.get(text[:_HEAD], ()))
+        start = text[:_LOOKED_AT]
+        for word in words & self.words.keys():
+            entries += [entry for literal, entry in self.words[word] if literal in start]
+        entries += [entry for literal, entry in self.loose if literal in start]
         found = (entry.find(text) for entry in dict.fromkeys(entries))
         return [one for one in found if one is not None]
 
@@ -99,12 +105,15 @@ class Lookup:
     def __init__(self, engines: Sequence[Engine]) -> None:
         self._everything = _Table()
         self._by_engine: dict[str, _Table] = {}
+        self._starts = _Table()
         self._strong = _Table()
         self._weak = _Table()
         self._stamps = [(engine.name, stamp) for engine in engines for stamp in engine.stamps]
         for engine in engines:
             for entry in _entries(engine):
                 self._everything.add(entry)
+                if entry.role in ("start", "command"):
+                    self._starts.add(entry)
                 names = [one.name for one in engines] if engine.name == LIBRARIES else [engine.name]
                 for name in names:
                     self._by_engine.setdefault(name, _Table()).add(entry)
@@ -113,15 +122,26 @@ class Lookup:
                     table.add(_Entry(engine.name, "detect", pattern))
         every = {literal for engine in engines for pattern in engine.patterns() for literal in pattern.literals}
         self.literals = tuple(sorted(every))
+        self._text = ""
+        self._words: frozenset[str] = frozenset()
 
     def find(self, text: str, engine: str | None) -> list[Found]:
         """What matches, of that engine and the libraries, or of all where the engine is None."""
         table = self._everything if engine is None else self._by_engine[engine]
-        return table.find(text)
+        return table.find(text, self._split(text))
+
+    def _split(self, text: str) -> frozenset[str]:
+        if text is not self._text:
+            self._text, self._words = text, frozenset(_WORD.findall(text[:_LOOKED_AT]))
+        return self._words
+
+    def starts(self, text: str) -> list[Found]:
+        """What matches of the patterns that tell a new start."""
+        return self._starts.find(text, self._split(text))
 
     def recognise(self, text: str, line: Line | None) -> tuple[str | None, bool]:
         """The engine that writes such a line, and whether that settles it; (None, False) where nothing tells."""
-        strong = self._strong.find(text)
+        strong = self._strong.find(text, self._split(text))
         if strong:
             return strong[0].engine, True
         if line is not None and (line.prefixed or line.time):
@@ -129,7 +149,7 @@ class Lookup:
             for name, pattern in self._stamps:
                 if compiled(pattern).search(stamp):
                     return name, False
-        weak = self._weak.find(text)
+        weak = self._weak.find(text, self._split(text))
         return (weak[0].engine, False) if weak else (None, False)
 
 
