@@ -48,7 +48,8 @@ class Started:
     `reason`: "opened" (the first time), "resumed" (goes on at the given position), "rotated" (the name belongs to
     another file now: the old one renamed or deleted, or a link that moved), "truncated" (the same file, shorter than
     what was read), "rewritten" (the same file, other bytes), "replaced" (the file of the given position is gone:
-    bytes between it and this file may be missing). `offset` is where reading begins, in bytes.
+    bytes between it and this file may be missing). `path` is the file's name without links, `offset` is where reading
+    begins, in bytes.
     """
 
     path: str
@@ -63,13 +64,15 @@ Piece = bytes | Started
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a file was read. Plain figures and text: `dataclasses.asdict` gives JSON, `Position(**that)` takes it
-    back.
+    """How far a file was read. `dataclasses.asdict` gives plain figures and text for JSON, `Position(**that)` takes
+    them.
 
-    `fingerprint` is a hash of the first MARK bytes and of the MARK bytes before `offset`: an inode number alone proves
-    nothing, file systems give it out again at once. It holds none of the log's text.
+    `path` is the file's name without links when it was opened. `fingerprint` is a hash of the first MARK bytes and of
+    the MARK bytes before `offset`: an inode number alone proves nothing, file systems give it out again at once. It
+    holds none of the log's text.
     """
 
+    path: str
     device: int
     inode: int
     offset: int
@@ -89,9 +92,8 @@ class Tail:
         self._wake = Wake(self.path, poll)
         self._file: _File | None = None
         self._resume = position
-        self._looked: Identity | None = (
-            None  # the file under our name when its siblings were last looked through in vain
-        )
+        # The file under our name when its siblings were last looked through in vain: device, inode, time of change.
+        self._looked: tuple[int, int, int] | None = None
         self._lock = threading.Lock()  # around each step, so that close() never takes the file from under one
 
     def __enter__(self) -> Self:
@@ -109,7 +111,7 @@ class Tail:
     def position(self) -> Position | None:
         """Where reading goes on, after the last piece handed out; None before any file was opened."""
         file = self._file
-        return self._resume if file is None else Position(*file.identity, file.offset, file.fingerprint())
+        return self._resume if file is None else Position(file.path, *file.identity, file.offset, file.fingerprint())
 
     def read(self) -> Iterator[Piece]:
         """What is new, oldest first: bytes (1 to CHUNK) and Started markers; nothing after close().
@@ -202,19 +204,18 @@ class Tail:
         Log rotation makes the new file before the writer lets go of the old one, so an empty new file is not gone
         over to.
         """
-        try:
+        named: os.stat_result | None = None
+        with suppress(FileNotFoundError):
             named = os.stat(self.path)
-        except FileNotFoundError:
+        if named is not None and _identity(named) == file.identity:
             return None
-        identity = _identity(named)
-        if identity == file.identity:
-            return None
-        if identity != self._looked:
+        seen = named and (*_identity(named), named.st_ctime_ns)
+        if seen is None or seen != self._looked:
             between = _between(os.path.realpath(self.path), file.identity)
             if between is not None:
                 return between
-            self._looked = identity
-        return (self.path, identity) if named.st_size > 0 else None
+            self._looked = seen
+        return (self.path, _identity(named)) if named is not None and named.st_size > 0 else None
 
     def _go(self, path: str, identity: Identity) -> Piece | None:
         """Goes over to the file `identity` at `path`."""
@@ -294,7 +295,7 @@ def _open(path: str) -> _File | None:
         raise _explained(path, error) from error
     found = os.fstat(fd)
     if stat.S_ISREG(found.st_mode):
-        return _File(fd, path, _identity(found))
+        return _File(fd, os.path.realpath(path), _identity(found))
     os.close(fd)
     if stat.S_ISDIR(found.st_mode):
         raise TailError(f"{path}: is a directory; name the log file in it")
@@ -313,27 +314,44 @@ def _explained(path: str, error: OSError) -> TailError:
 
 
 def _find(path: str, want: Position) -> _File | None:
-    """The file of an earlier position: still at `path`, or renamed within its directory; None when neither.
+    """The file of an earlier position: at `path`, under its own name, or renamed within its directory; None if gone.
 
-    A file with its inode number counts, whatever is in it, at `path` or under the name of a rotated one: either it was
-    rewritten, or the number was given to a later file of the log. Under any other name it must be known by its bytes.
+    Under these names and those of rotated files a file with its inode counts, whatever is in it: either it was
+    rewritten, or the number was given to a later file of the log. Under another name it must be known by its bytes.
     Device numbers may change with a reboot.
     """
-    real = os.path.realpath(path)
-    names = {path: True}
-    with suppress(OSError), os.scandir(os.path.dirname(real)) as entries:
-        for entry in entries:
-            if entry.inode() == want.inode and entry.path != real:
-                names[entry.path] = entry.path.startswith(real) and _generation(entry.path[len(real) :]) is not None
+    logs = os.path.realpath(path), want.path
+    names = dict.fromkeys((path, want.path), True)
+    for name, status in _files(os.path.dirname(want.path)):
+        if status.st_ino == want.inode:
+            ours = any(name.startswith(log) and _generation(name[len(log) :]) for log in logs)
+            names.setdefault(name, ours)
     for name, ours in names.items():
         file = _open(name)
         if file is None:
             continue
         file.seek(want.offset)
-        if file.identity[1] == want.inode and (ours or file.fingerprint() == want.fingerprint):
+        if file.identity[1] == want.inode and (ours or (want.offset and file.fingerprint() == want.fingerprint)):
             return file
         os.close(file.fd)
     return None
+
+
+def _files(folder: str) -> list[tuple[str, os.stat_result]]:
+    """The regular files in `folder`, path and status; none when it cannot be read."""
+    found: list[tuple[str, os.stat_result]] = []
+    with suppress(OSError):
+        for _ in range(100):  # a rotation renames one file after the other: not in the middle of that
+            before = os.stat(folder).st_mtime_ns
+            found = []
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):
+                        if entry.is_file(follow_symlinks=False):
+                            found.append((entry.path, entry.stat(follow_symlinks=False)))
+            if os.stat(folder).st_mtime_ns == before:
+                break
+    return found
 
 
 def _generation(suffix: str) -> tuple[str, int] | None:
@@ -356,14 +374,11 @@ def _between(path: str, identity: Identity) -> tuple[str, Identity] | None:
     later by that name, and when it was not last written before the file (where higher numbers are later, that one was
     read long ago).
     """
-    folder, name = os.path.split(path)
-    found: list[tuple[str, int, os.stat_result, str]] = []
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            age = _generation(entry.name[len(name) :]) if entry.name.startswith(name) else None
-            if age is not None and entry.is_file(follow_symlinks=False):
-                with suppress(FileNotFoundError):
-                    found.append((*age, entry.stat(follow_symlinks=False), entry.path))
+    found = []
+    for name, status in _files(os.path.dirname(path)):
+        age = _generation(name[len(path) :]) if name.startswith(path) else None
+        if age is not None:
+            found.append((*age, status, name))
     mine = next(((kind, order, status) for kind, order, status, _ in found if _identity(status) == identity), None)
     if mine is None:
         return None

@@ -108,7 +108,7 @@ class Wake:
         if self._watch is not None:
             if self._watch.too_many(now):
                 self._unwatch()
-                self._busy_at = now
+                self._busy_at, self._delay = now, min(FAST, self.poll)
                 return False
             if not self._check:
                 return False
