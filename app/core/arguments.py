@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from .secrets import MASK, mask
 
 _PAIR = re.compile(r"\s*(?:'(?P<a>[^']+)'|\"(?P<b>[^\"]+)\"|(?P<c>[A-Za-z_]\w*))\s*(?P<sep>[=:])\s*", re.DOTALL)
-_SECRET_NAME = re.compile(r"(?:^|[_-])(?:api[_-]?keys?|token|passwords?|passphrase|secrets?|credentials?)$", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"(?:^|[_-])(?:api[_-]?keys?|token|passwords?|passphrase|secrets?|credentials?)$", re.IGNORECASE
+)
 _NOT_SECRET = ("", "None", "null", "False", "True", "[]", "{}")
 _ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=")
 _SHELL_END = frozenset(("|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1", "2>", "&>", "1>"))

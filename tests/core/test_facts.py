@@ -9,6 +9,7 @@ import pytest
 
 from app.core.engines import Engine, compiled, engine_from
 from app.core.facts import Event, Facts
+from app.core.invalid import Problem
 from app.core.lines import Line
 from app.core.progress import bar_seconds, seconds_of
 from app.core.releases import common_releases
@@ -262,6 +263,19 @@ def test_two_starts_in_one_file_are_told_apart() -> None:
 def test_a_separator_begins_one_start_not_two(between: str) -> None:
     _, _, starts = read(ONE + between + "UserWarning: 'python -m sglang.launch_server' is still supported\n" + ONE)
     assert starts == [6]
+
+
+def test_a_banner_at_the_head_of_a_log_begins_nothing() -> None:
+    assert read("==========\n== CUDA ==\n==========\n\nCUDA Version 12.9.1\n" + ONE)[2] == []
+
+
+def test_alternatives_at_the_top_of_a_pattern_are_all_found() -> None:
+    data = {"name": "libraries", "title": "x", "gpu": [{"match": "^needle in hay|other (?P<gpu>thing)", "sm": "90"}]}
+    problems: list[Problem] = []
+    facts = Facts([engine_from(data, problems)])
+    assert problems == []
+    facts.observe(Line(1, "some other thing"))
+    assert (facts.gpu, facts.sm) == ("thing", "sm90")
 
 
 def test_a_start_after_ready_is_a_new_one_and_served_requests_are_not() -> None:
