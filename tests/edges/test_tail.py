@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import logging
+import logging.handlers
+import mmap
 import os
 import shutil
 import tempfile
@@ -14,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -204,7 +208,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=1200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(STEPS, max_size=24),
     linked=st.booleans(),
@@ -212,7 +216,7 @@ STEPS = st.one_of(
     mark=st.sampled_from([1, 4, 256]),
 )
 def test_any_schedule(
-    steps: list[tuple], linked: bool, chunk: int, mark: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    steps: list[tuple[Any, ...]], linked: bool, chunk: int, mark: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail_module, "CHUNK", chunk)
     monkeypatch.setattr(tail_module, "MARK", mark)
@@ -371,6 +375,25 @@ def test_several_rotations_at_once(tmp_path: Path, names: list[str]) -> None:
         assert (reasons(pieces), content(pieces)) == (["rotated"] * 3, b"123")
 
 
+def test_a_new_file_with_the_number_of_one_that_was_looked_at(log: Path) -> None:
+    """Two names passed on unseen, and the last file got the inode of the empty one that stood there before."""
+    log.write_bytes(b"0")
+    with Tail(log) as tail:
+        list(tail.read())
+        log.rename(f"{log}.1")
+        log.touch()
+        assert list(tail.read()) == []
+        empty = log.stat().st_ino
+        (log.parent / "other").write_bytes(b"1")
+        (log.parent / "other").replace(log)
+        Path(f"{log}.1").rename(f"{log}.2")
+        log.rename(f"{log}.1")
+        log.write_bytes(b"2")
+        if log.stat().st_ino != empty:
+            pytest.skip("this file system does not give inode numbers out again at once")
+        assert content(list(tail.read())) == b"12"
+
+
 # --- a restarted follower --------------------------------------------------------------------------------------------
 
 
@@ -404,7 +427,9 @@ def renamed_only(log: Path) -> bytes:
 
 
 @pytest.mark.parametrize("meanwhile", [nothing, appended, rotated, rotated_twice, renamed_only])
-def test_resumes_at_every_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable) -> None:
+def test_resumes_at_every_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Path], bytes]
+) -> None:
     monkeypatch.setattr(tail_module, "CHUNK", 1)
     monkeypatch.setattr(tail_module, "MARK", 4)
     for stop in range(1, 12):
@@ -548,13 +573,11 @@ def follow(tail: Tail, until: Callable[[bytes], bool]) -> bytes:
         tail.wait(end - time.monotonic())
 
 
-def watched(tail: Tail) -> bytes:
-    """Reads until the tail sleeps and only an event can wake it (its poll is longer than the deadline)."""
-    seen = b""
+def watched(tail: Tail) -> None:
+    """Reads until the tail sleeps; where its poll is longer than the deadline, only an event can wake it then."""
     while tail.wait(0):
-        seen += content(list(tail.read()))
+        list(tail.read())
     assert tail.notice is None
-    return seen
 
 
 @pytest.fixture
@@ -711,15 +734,12 @@ def test_polls_and_says_so_without_events(
 
 def test_mapped_writes_are_found_by_the_poll(log: Path) -> None:
     """They send no event at all."""
-    import mmap
-
-    log.write_bytes(b"")
+    log.write_bytes(b"0000")
     with Tail(log, poll=0.05) as tail, log.open("r+b") as writer:
-        follow(tail, lambda seen: seen == b"")
-        writer.truncate(4)
+        watched(tail)
         with mmap.mmap(writer.fileno(), 4) as pages:
             pages[:] = b"1234"
-        follow(tail, lambda seen: seen[-4:] in (b"1234", b"\0\0\0\0"))
+        follow(tail, lambda seen: seen == b"1234")
 
 
 def test_a_busy_directory_is_not_watched_until_it_is_quiet(log: Path, seldom: Tail) -> None:
@@ -747,9 +767,6 @@ def test_a_busy_directory_is_not_watched_until_it_is_quiet(log: Path, seldom: Ta
 
 def test_beside_a_rotating_logger(log: Path) -> None:
     """The standard library's handler in another thread, many rotations a second."""
-    import logging
-    import logging.handlers
-
     handler = logging.handlers.RotatingFileHandler(log, maxBytes=20_000, backupCount=200)
     handler.setFormatter(logging.Formatter("%(message)s"))
     lines = [f"{number:08d} {'x' * (number % 60)}" for number in range(20_000)]
