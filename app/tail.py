@@ -160,9 +160,9 @@ class Tail:
     def _step(self) -> Piece | None:
         """The next piece, None when there is none."""
         file = self._file
-        if file is None:
-            return self._begin()
         try:
+            if file is None:
+                return self._begin()
             fresh = file.fresh()
             if not fresh:
                 later = self._later(file)
