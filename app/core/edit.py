@@ -202,11 +202,13 @@ class Draft:
             return
         flag = self.release.flag(spelling)
         if self._fixed(spelling):
+            twin = "--no-" + spelling[2:]
             if flag is None or flag.arity != "bool":
                 raise Blocked(
                     f"{spelling} is set in {self.file} and cannot be undone on the command line: take it out there"
                 )
-            self._append(("--no-" + spelling[2:],), flag)
+            if not self._find(twin):
+                self._append((twin,))
         for slot in self._find(spelling):
             slot.now = None
 

@@ -210,13 +210,13 @@ class _Request:
             if not lines and not draft.diff():
                 return self._blocked(self._in_force(draft))
             return Change(dict(self.settings), own, changes, [*draft.diff(), *lines])
-        again = read_options(own, draft.release)
-        if [option.words for option in again] != [option.words for option in draft.options()]:
-            return self._blocked("the command line cannot be edited without changing what its other words mean")
         before = check(self.launch.words[self.launch.start :], draft.release)
         refused = [text for text in check(own, draft.release) if text not in before]
         if refused:
             return self._blocked(f"{draft.title} would refuse the result: {'; '.join(refused)}")
+        again = read_options(own, draft.release)
+        if [option.words for option in again] != [option.words for option in draft.options()]:
+            return self._blocked("the command line cannot be edited without changing what its other words mean")
         front = list(self.launch.words[: self.launch.start])
         changes, lines = self._environment(env, front)
         diff = [*draft.diff(), *lines]

@@ -302,7 +302,7 @@ def lines(draw: st.DrawFn) -> tuple[str, list[str]]:
     return version, draw(st.lists(flag | short | inline | WORDS, max_size=6))
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(lines())
 def test_argparse_agrees(line: tuple[str, list[str]]) -> None:
     version, words = line

@@ -154,6 +154,12 @@ def test_an_explicit_backend_beats_disable_cuda_graph() -> None:
     assert flags(sglang({"cuda_graph": "disabled"}, argv, "0.5.20")) == "--disable-cuda-graph"
 
 
+def test_the_json_beats_every_flag() -> None:
+    line = START + """ --disable-cuda-graph --cuda-graph-config '{"prefill":{"backend":"breakable"}}'"""
+    change = sglang({"prefill_graph": "disabled"}, line, "0.5.20")
+    assert flags(change) == """--disable-cuda-graph --cuda-graph-config '{"prefill":{"backend":"disabled"}}'"""
+
+
 def test_the_refused_flag_of_the_story_is_taken_out() -> None:
     change = sglang({"prefill_graph": "disabled"}, START + " --enable-piecewise-cuda-graph", "0.5.23", accepted=False)
     assert flags(change) == "--cuda-graph-backend-prefill disabled"
@@ -195,15 +201,15 @@ def values(knob: Knob, release: Release) -> Iterator[Value]:
                 yield from flag.choices if flag else ()
 
 
-EXISTING = [
-    "",
-    "--tp 8 --enable-dp-attention --lora-paths a b --mem-fraction-static=0.9 --trust-remote-code",
-    "--attention-backend triton --disable-cuda-graph --chunked-prefill-size -1 --quantization fp8",
-]
+BUSY = (
+    "--tp 8 --enable-dp-attention --lora-paths a b --mem-fraction-static=0.9 --trust-remote-code "
+    "--attention-backend triton --disable-cuda-graph --chunked-prefill-size -1 --quantization fp8"
+)
+TRIALS = [(version, "") for version in TABLE.releases]
+TRIALS += [(version, BUSY) for version in ("0.4.6", "0.5.9", "0.5.12.post1", "0.5.14", "0.5.20", "0.5.23")]
 
 
-@pytest.mark.parametrize("version", TABLE.releases)
-@pytest.mark.parametrize("existing", EXISTING)
+@pytest.mark.parametrize(("version", "existing"), TRIALS)
 def test_every_knob_is_taken_by_every_release_or_blocked(version: str, existing: str) -> None:
     release = TABLE.for_version(version)
     before = parsed(shlex.split(f"{START} {existing}"), version)
@@ -242,18 +248,19 @@ FREE = st.text(alphabet="abz019_./:=", min_size=1, max_size=8)
 
 
 @st.composite
-def command_lines(draw: st.DrawFn) -> tuple[str, list[str]]:
-    """A command line that the parser of some release takes, with abbreviations, `=`, repeats and long lists."""
+def command_lines(draw: st.DrawFn, graphs: bool = False) -> tuple[str, list[str]]:
+    """A command line that the parser of some release takes, with abbreviations, `=`, repeats and long lists.
+
+    With `graphs` all its flags are about CUDA graphs.
+    """
     version = draw(st.sampled_from(TABLE.releases))
     release = TABLE.for_version(version)
     every = sorted(release.by_spelling)
-    often = sorted(
-        spelling
-        for spelling in every
-        if "graph" in spelling or "tp" in spelling or "attention" in spelling or "spec" in spelling
-    )
+    topics = ("graph",) if graphs else ("graph", "tp", "attention", "spec")
+    often = [spelling for spelling in every if any(topic in spelling for topic in topics)]
+    rare = st.sampled_from(often if graphs else every)
     words = shlex.split(START)
-    for spelling in draw(st.lists(st.sampled_from(every) | st.sampled_from(often), max_size=8)):
+    for spelling in draw(st.lists(rare | st.sampled_from(often), max_size=8)):
         flag = release.by_spelling[spelling]
         written = spelling
         if draw(st.booleans()):
@@ -323,7 +330,7 @@ def test_the_result_is_accepted_and_nothing_else_changes(wish: tuple[str, list[s
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(command_lines(), st.sampled_from(["prefill_graph", "decode_graph", "cuda_graph"]))
+@given(command_lines(graphs=True), st.sampled_from(["prefill_graph", "decode_graph", "cuda_graph"]))
 def test_after_it_no_graph_is_captured(line: tuple[str, list[str]], name: str) -> None:
     """By an own model of what the engine makes of its flags, not by the spellings."""
     version, words = line
@@ -440,6 +447,15 @@ def test_blocked(want: dict[str, Value], version: str, reason: str) -> None:
     assert change.diff == []
 
 
+def test_a_result_that_the_parser_would_refuse_is_blocked() -> None:
+    problems: list[Problem] = []
+    wrong = knobs_from({"knobs": {"w": {"spellings": [{"set": {"add": "--trust-remote-code now"}}]}}}, problems)
+    assert problems == []
+    change = apply({"w": "x"}, shlex.split(START), "sglang", "0.5.20", wrong, TABLE)
+    assert change.blocked == "SGLang 0.5.20 would refuse the result: unrecognized arguments: now"
+    assert change.argv == shlex.split(START)
+
+
 # ---- configuration files
 
 
@@ -468,6 +484,20 @@ def test_a_value_in_a_configuration_file_is_overridden() -> None:
     assert json.loads(change.argv[-1]) == {"prefill": {"backend": "disabled"}, "decode": {"max_bs": 4}}
 
 
+def test_a_boolean_flag_in_a_configuration_file_can_be_undone() -> None:
+    line = "vllm serve M --config s.yaml"
+    config = {"enable-prefix-caching": True, "trust-remote-code": True}
+    for want, after in [
+        ("prefix_caching", "--no-enable-prefix-caching"),
+        ("trust_remote_code", "--no-trust-remote-code"),
+    ]:
+        change = apply({want: False}, line.split(), "vllm", "0.12", VLLM, None, config=config)
+        assert change.argv == [*line.split(), after]
+        again = apply({want: False}, change.argv, "vllm", "0.12", VLLM, None, config=config)
+        assert again.diff == []
+        assert again.argv == change.argv
+
+
 # ---- unknown command line, unknown version
 
 
@@ -478,6 +508,8 @@ def test_without_a_command_line_only_the_flags_are_told() -> None:
     assert "---enable-piecewise-cuda-graph" in change.diff
     change = sglang({"prefill_graph": "disabled"}, None, "0.5.9")
     assert (change.argv, change.diff) == ([], ["---enable-piecewise-cuda-graph"])
+    for version in ("0.5.14", "0.5.23"):
+        assert sglang({"prefill_graph": "disabled"}, None, version).diff == ["+--cuda-graph-backend-prefill disabled"]
     assert sglang({"prefill_graph": "disabled"}, None, "0.5.2").blocked == "already in force: prefill_graph is disabled"
     assert sglang({"prefill_graph": "disabled"}, "python serve.py --tp 8", "0.5.20").argv == [
         "--cuda-graph-backend-prefill",
