@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,8 +37,7 @@ class Told:
 
 def explain_bytes(chunks: Iterable[bytes], base: Base, told: Told = Told(), idle: float = 0.0) -> Status:
     """The status of a log given as chunks."""
-    versions: Mapping[str, str] = {"engine": told.engine_version} if told.engine_version else {}
-    diagnosis = Diagnosis(base, argv=told.argv, versions=versions, gpu=told.gpu)
+    diagnosis = Diagnosis(base, argv=told.argv, release=told.engine_version, gpu=told.gpu)
     for chunk in chunks:
         diagnosis.feed(chunk)
     diagnosis.close(told.exit)

@@ -21,7 +21,9 @@ from .core.rules import Rule, When
 
 if TYPE_CHECKING:
     from .core.engines import Engine
+    from .core.flags import FlagTable
     from .core.invalid import Problem
+    from .core.knobs import Knob
     from .core.scan import Literals
 
 MARKERS = (
@@ -32,6 +34,10 @@ MARKERS = (
     "EOFError", "OutOfResources",
 )  # fmt: skip
 """What announces trouble in any server, whatever the rules say: no unknown failure may pass unseen."""
+
+COMMON = frozenset({"device", "device_name=", "sglang", "/sglang/srt/", ' - "POST /v1/chat/completions HTTP/1.1" '})
+"""What stands in the ordinary lines of a healthy server (tests/test_knowledge.py measures it): a fact that asks for one of
+these is taken from lines that are read for another reason, and no line is read for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +65,13 @@ class Base:
     packed: tuple[bytes, ...]
     sources: tuple[str, ...]
     engines: tuple[Engine, ...]
-    knobs: Mapping[str, Any]
+    launches: Mapping[str, bytes]
     literals_of: Mapping[str, tuple[str, ...]]
     stored: bytes | None = None
     problems: tuple[Located, ...] = ()
     """What is wrong in the files; a rule with a problem is left out, the others are used."""
     _rules: dict[int, Rule] = field(default_factory=dict, repr=False)
+    _launches: dict[str, tuple[dict[str, Knob], FlagTable | None]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def literals(self) -> Literals:
@@ -77,6 +84,17 @@ class Base:
                 self.stored = None
         return Literals(self.strings)
 
+    @cached_property
+    def quiet(self) -> frozenset[int]:
+        """The literals that only facts (phases, progress, versions) and `seen`/`absent` ask for: their line is enough."""
+        asked = set(self.triggers) | set(range(len(MARKERS)))
+        return frozenset(range(len(self.strings))) - asked
+
+    @property
+    def always(self) -> range:
+        """The literals that are never too frequent to be looked at."""
+        return range(len(MARKERS))
+
     def present(self, text: str) -> set[int]:
         return self.literals.present(text.encode())
 
@@ -85,6 +103,13 @@ class Base:
         if found is None:
             found = self._rules[index] = pickle.loads(self.packed[index])
         return found
+
+    def knobs(self, engine: str) -> tuple[dict[str, Knob], FlagTable | None]:
+        """What can be set on an engine's command line, and the flags each of its releases takes (None: no table)."""
+        if engine not in self._launches:
+            packed = self.launches.get(engine)
+            self._launches[engine] = pickle.loads(packed) if packed is not None else ({}, None)
+        return self._launches[engine]
 
     def rules(self) -> list[Rule]:
         """All rules, by id."""
@@ -190,7 +215,7 @@ def _store(place: Path, base: Base) -> None:
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         base.stored = base.literals.dump()
         twin = Base(**{name: getattr(base, name) for name in (
-            "whens", "triggers", "marks", "strings", "packed", "sources", "engines", "knobs", "literals_of", "stored",
+            "whens", "triggers", "marks", "strings", "packed", "sources", "engines", "launches", "literals_of", "stored",
         )})  # fmt: skip
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "wb") as file:
@@ -210,7 +235,7 @@ def _compile(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Base:
     from .core.literals import required_literals
 
     problems: list[Located] = []
-    rules, engines, knobs = _read_all(files, problems)
+    rules, engines, launches = _read_all(files, problems)
     kept = {name: pair for name, pair in rules.items() if name not in off}
     strings: dict[str, int] = {marker: place for place, marker in enumerate(MARKERS)}
 
@@ -226,6 +251,8 @@ def _compile(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Base:
                 triggers.setdefault(number(literal), []).append(len(whens))
             for pattern in (*when.seen, *when.absent):
                 for literal in required_literals(pattern):
+                    if literal in COMMON:
+                        continue
                     row = marks.setdefault(number(literal), [])
                     if pattern not in row:
                         row.append(pattern)
@@ -235,29 +262,32 @@ def _compile(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Base:
         for pattern in engine.patterns():
             literals_of[pattern.match] = pattern.literals
             for literal in pattern.literals:
-                number(literal)
+                if literal not in COMMON:
+                    number(literal)
     return Base(
         tuple(whens), {key: tuple(value) for key, value in triggers.items()},
         {key: tuple(value) for key, value in marks.items()}, tuple(text.encode() for text in strings),
         tuple(pickle.dumps(rule, protocol=pickle.HIGHEST_PROTOCOL) for rule, _ in kept.values()),
-        tuple(source for _, source in kept.values()), tuple(engines), knobs, literals_of,
+        tuple(source for _, source in kept.values()), tuple(engines), {name: pickle.dumps(pair) for name, pair in launches.items()}, literals_of,
         problems=tuple(problems),
     )  # fmt: skip
 
 
 def _read_all(
     files: Sequence[tuple[Path, bytes]], problems: list[Located]
-) -> tuple[dict[str, tuple[Rule, str]], list[Engine], dict[str, Any]]:
-    """Rules by id with their file, engines, and per engine its raw knob and flag data. Problems are added, never raised."""
+) -> tuple[dict[str, tuple[Rule, str]], list[Engine], dict[str, tuple[dict[str, Knob], FlagTable | None]]]:
+    """Rules by id with their file, engines, and per engine its knobs and flag table. Problems are added, never raised."""
     import json
 
     from .core.engines import engine_from
+    from .core.flags import table_from
     from .core.invalid import Problem
+    from .core.knobs import knobs_from
     from .core.rules import rule_from
 
     rules: dict[str, tuple[Rule, str]] = {}
     engines: list[Engine] = []
-    knobs: dict[str, Any] = {}
+    launches: dict[str, tuple[dict[str, Knob], FlagTable | None]] = {}
     for path, raw in files:
         found: list[Problem] = []
         if path.suffix == ".json":
@@ -277,7 +307,14 @@ def _read_all(
                 if engine is not None:
                     engines.append(engine)
             else:
-                knobs.setdefault(parts[-2], {})[path.stem] = data
+                knobs, table = launches.get(parts[-2], ({}, None))
+                if path.stem == "knobs":
+                    knobs = knobs_from(data, found)
+                elif path.stem == "flags":
+                    table = table_from(data, found)
+                else:
+                    found.append(Problem((), f"{path.name} is not known here", "engine.yaml, knobs.yaml or flags.json"))
+                launches[parts[-2]] = (knobs, table)
         else:
             rule = rule_from(data, found)
             if rule is not None and not found:
@@ -291,7 +328,7 @@ def _read_all(
                 place = Path(source)
                 line = _line_of(place, place.read_bytes(), ("supersedes",))
                 problems.append(Located(place, line, Problem(("supersedes",), f"there is no rule {other}")))
-    return rules, engines, knobs
+    return rules, engines, launches
 
 
 _loader: Any = None

@@ -213,10 +213,16 @@ def _remedy(place: int, remedy: dict[str, Any], paint: Paint) -> Iterator[str]:
     if remedy["blocked"]:
         yield from _wrap(f"Not possible here: {remedy['blocked']}", "   ")
     elif change:
+        if change.get("variants"):
+            yield paint(f"   on {change['versions']}:", "dim")
         for entry in change["diff"]:
-            yield "   " + paint(entry, "add" if entry.startswith("+") else "remove")
+            yield "   " + paint(f"{entry[0]} {entry[1:]}", "add" if entry.startswith("+") else "remove")
         for variant in change.get("variants", []):
-            yield paint(f"   on {variant['versions']}:", "dim") + "  " + "  ".join(variant["diff"])
+            yield paint(f"   on {variant['versions']}:", "dim")
+            if variant.get("blocked"):
+                yield from _wrap(f"Not possible: {variant['blocked']}", "   ")
+            for entry in variant["diff"]:
+                yield "   " + paint(f"{entry[0]} {entry[1:]}", "add" if entry.startswith("+") else "remove")
     if remedy["steps"]:
         yield from _wrap(remedy["steps"], "   ")
     notes = [f"cost: {remedy['cost']}"] if remedy["cost"] else []

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from .secrets import mask
 from .verdicts import Verdict, search, version_in
 
 if TYPE_CHECKING:
@@ -26,12 +27,21 @@ def advise(verdict: Verdict, status: Status, base: Any) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     for remedy in verdict.rule.remedies:
         versions = facts.versions
+        if remedy.engines and facts.engine and facts.engine not in remedy.engines:
+            continue
+        if facts.engine and remedy.set and not all(name in base.knobs(facts.engine)[0] for name, _ in remedy.set):
+            continue  # for another engine
         if any(name in versions and not version_in(versions[name], spec) for name, spec in remedy.versions):
             continue
         if remedy.gpu and facts.sm and not any(search(pattern, facts.sm) for pattern in remedy.gpu):
             continue
         out.append(_advice(remedy, verdict, status, base))
-    return out
+    return [item for item in out if not (item["blocked"] and _said_better(item, out))]
+
+
+def _said_better(blocked: Mapping[str, Any], advice: list[dict[str, Any]]) -> bool:
+    """Whether another remedy does the same and can be done here."""
+    return any(other["title"] == blocked["title"] and not other["blocked"] for other in advice)
 
 
 def _advice(remedy: Remedy, verdict: Verdict, status: Status, base: Any) -> dict[str, Any]:
@@ -41,7 +51,8 @@ def _advice(remedy: Remedy, verdict: Verdict, status: Status, base: Any) -> dict
         settings = {name: _value(value, verdict.names, status) for name, value in remedy.set}
         env = {name: _value(value, verdict.names, status) for name, value in remedy.env}
         if settings or env:
-            change, blocked = base.change(status, settings, env)
+            engine = status.facts.engine or (remedy.engines[0] if len(remedy.engines) == 1 else None)
+            change, blocked = _change(settings, env, engine, status, base)
     except Unknown as unknown:
         blocked = str(unknown)
     return {
@@ -57,9 +68,42 @@ def _advice(remedy: Remedy, verdict: Verdict, status: Status, base: Any) -> dict
     }
 
 
+def _change(
+    settings: Mapping[str, Any], env: Mapping[str, Any], engine: str | None, status: Status, base: Any
+) -> tuple[dict[str, Any] | None, str | None]:
+    """The changed launch in the contract's shape, and why it is not possible where it is not."""
+    from .remedies import apply, to_json
+
+    facts = status.facts
+    if engine is None:
+        if settings:
+            return None, "the log does not tell which engine this is; give its command line with --argv"
+        engine = "unknown"
+    knobs, table = base.knobs(engine)
+    change = apply(
+        settings, status.argv, engine, facts.version or facts.release, knobs, table, env=env,
+        among=[facts.releases] if facts.releases else None, accepted=bool(facts.args) or facts.ready is not None,
+    )  # fmt: skip
+    shown = to_json(change)
+    body = shown["change"] if change.blocked is None else None
+    if isinstance(body, dict):
+        body["argv"] = [mask(word) for word in body["argv"]]
+        body["diff"] = [mask(entry) for entry in body["diff"]]
+    return body, change.blocked  # type: ignore[return-value]
+
+
 def _value(value: Any, names: Mapping[str, str], status: Status) -> Any:
     if isinstance(value, str) and value.startswith("= "):
         return evaluate(value[2:], names, status)
+    if isinstance(value, list) and value and all(isinstance(item, str) and item.startswith("= ") for item in value):
+        missing: Unknown | None = None
+        for item in value:
+            try:
+                return evaluate(item[2:], names, status)
+            except Unknown as unknown:
+                missing = missing or unknown
+        assert missing is not None
+        raise missing
     return value
 
 

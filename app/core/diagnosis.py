@@ -91,25 +91,29 @@ class Diagnosis:
         argv: Sequence[str] | None = None,
         versions: Mapping[str, str] | None = None,
         gpu: str | None = None,
+        release: str | None = None,
     ) -> None:
-        """`knowledge` is app.knowledge.Base; argv, versions (package to version) and gpu ("sm120") are told where the log
-        does not carry them and win over what it says."""
-        from .engines import compiled
+        """`knowledge` is app.knowledge.Base; argv, versions (package to version), gpu ("sm120") and the engine's release are
+        told where the log does not carry them and win over what it says."""
+        from .engines import LIBRARIES, compiled, remember_literals
 
         self._knowledge = knowledge
-        self._given = (argv, versions or {}, gpu)
-        prefixes = [Prefix(compiled(text)) for engine in knowledge.engines for text in engine.prefixes]
+        self._argv = argv
+        self._told = {"argv": argv, "versions": versions, "gpu": gpu, "release": release}
+        remember_literals(knowledge.literals_of)
+        ordered = sorted(knowledge.engines, key=lambda engine: engine.name != LIBRARIES)  # theirs are the narrower ones
+        prefixes = [Prefix(compiled(text)) for engine in ordered for text in engine.prefixes]
         glued = [compiled(engine.glued) for engine in knowledge.engines if engine.glued]
         self._reader = Reader(prefixes, glued)
         self._records = Records()
-        self._scan = Scan(knowledge.literals, lambda: self._records.wants_more)
+        self._scan = Scan(knowledge.literals, lambda: self._records.wants_more, knowledge.quiet, knowledge.always)
         self._earlier: list[Earlier] = []
         self._exit: tuple[str, ...] = ()
         self._begin(1)
 
     def _begin(self, line: int) -> None:
-        argv, versions, gpu = self._given
-        self._facts = Facts(self._knowledge.engines, argv=argv, versions=versions, gpu=gpu)
+        self._facts = Facts(self._knowledge.engines, **self._told)
+        self._boundary: Line | None = None
         self._matcher = Matcher(self._knowledge)
         self._first_line = line
         self._last: Line | None = None
@@ -147,19 +151,32 @@ class Diagnosis:
         return news
 
     def _line(self, line: Line, hit: bool, now: float | None) -> list[News]:
+        """One line. What begins a new start is held back until another line follows: a separator at the end of the log
+        ("--- restart ---") begins nothing."""
         news: list[News] = []
-        if self._facts.starts_anew(line):
-            news += self._take(self._records.flush())
-            self._earlier.append(self._summary())
-            self._begin(line.number)
-            news.append(News("start", "a new start begins", line.number))
+        if self._boundary is not None:
+            if line.text:
+                first = self._boundary
+                news += self._take(self._records.flush())
+                self._earlier.append(self._summary())
+                self._begin(first.number)
+                self._scan.forget()
+                news.append(News("start", "a new start begins", first.number))
+                news += self._read(first, True, now)
+        elif self._facts.starts_anew(line):
+            self._boundary = line
+            return news
+        return news + self._read(line, hit, now)
+
+    def _read(self, line: Line, hit: bool, now: float | None) -> list[News]:
+        news: list[News] = []
         for event in self._facts.observe(line, now):
             self._alive = line.number
             news.append(News(event.kind, event.text, line.number, event.data))
         news += self._take(self._records.add(line))
         if hit:
             self._records.touch()
-        self._records.mark(self._facts.phase_id)
+        self._records.mark(self._facts.phase_id or "")
         if line.text:
             self._last = line
             if len(self._context) < 4000:
@@ -213,7 +230,7 @@ class Diagnosis:
         state = self._state(verdicts, chosen, idle)
         wanted = {number for verdict in verdicts for item in verdict.evidence for number in _around(item)}
         context = {number: text for number, text in self._context.items() if number in wanted}
-        argv = self._given[0] or self._facts.argv
+        argv = self._argv or self._facts.argv
         return Status(
             state, self._facts, verdicts, chosen, fingerprint(chosen), tuple(self._earlier), self._scan.last_line,
             tuple(argv) if argv else None, context, tuple(matcher.why_not(self._facts, situation)),
@@ -248,6 +265,8 @@ class Diagnosis:
         if cause is not None:
             return cause.rule.outcome
         ready = self._facts.ready or 0
+        if any(verdict.rule.outcome == "stopped" and verdict.number > ready for verdict in verdicts):
+            return "stopped"
         failed = max((v.number for v in verdicts if v.rule.outcome == "crashed"), default=0)
         failed = max(failed, self._fatal)
         if failed > ready:

@@ -37,7 +37,7 @@ class Event:
 
 
 class Facts:
-    """What is known of one start. What is given (argv, versions, gpu) wins over what the log says."""
+    """What is known of one start. What is given (argv, versions, gpu, the engine's release) wins over what the log says."""
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class Facts:
         argv: Sequence[str] | None = None,
         versions: Mapping[str, str] | None = None,
         gpu: str | None = None,
+        release: str | None = None,
     ) -> None:
         self._lookup = lookup(engines)
         self._engines = {engine.name: engine for engine in engines if engine.name != LIBRARIES}
@@ -54,6 +55,8 @@ class Facts:
         self._sure = False
         self.versions: dict[str, str] = dict(versions or {})
         """Releases by package: the engine's under its own name, libraries under theirs (torch, flashinfer, nccl …)."""
+        self.release = release
+        """The engine's release as it was told, whether or not the engine is known."""
         self.gpu: str | None = None
         self.sm: str | None = gpu
         """The compute capability as "sm120"."""
@@ -206,6 +209,8 @@ class Facts:
 
     def _adopt(self, name: str, events: list[Event] | None) -> None:
         self.engine = name
+        if self.release is not None:
+            self.versions[name] = self.release
         self._phases = {phase.id: PhaseState.of(phase, n) for n, phase in enumerate(self._engines[name].phases)}
         self._current = None
         if events is not None:

@@ -15,6 +15,9 @@ from functools import cached_property
 from .lines import Line
 
 HEADER = "Traceback (most recent call last)"
+FRAME = re.compile(r'[\s|+-]*File "[^"\n]+", line \d+, in ')
+INTRO = re.compile(r"Exception ignored in|Exception in thread|WON'T CONVERT|Error in atexit|Error in sys\.excepthook")
+"""What Python or torch say before a traceback that they go on after: it belongs to that traceback."""
 EXCEPTION = re.compile(r"[A-Za-z_][\w]*(?:\.[A-Za-z_<][\w>]*)*(?:: ?|$)")
 CHAIN = ("The above exception was the direct cause", "During handling of the above exception")
 CONTINUES = re.compile(
@@ -41,9 +44,11 @@ class Record:
         self.raised = False
         """… and its exception line was seen after the last header."""
         self.chained = False
+        self.headless = False
+        """Frames stand here whose header was cut off or never printed."""
         self.phase: str | None = None
         """The phase the start-up was in when this record began; "" when none was known."""
-        self.grace = GRACE
+        self.grace = 0
         self.size = 0
         self.add(line)
 
@@ -57,8 +62,11 @@ class Record:
         elif text.startswith(CHAIN) or text.lstrip(" |").startswith(CHAIN):
             self.chained = True
             self.grace = GRACE
-        elif self.traceback and not self.raised and text[:1] not in ("", " ", "\t") and EXCEPTION.match(text):
+        elif (self.traceback or self.headless) and not self.raised and text[:1] not in ("", " ", "\t") and EXCEPTION.match(text):
             self.raised = True
+            self.grace = GRACE
+        elif not self.traceback and not self.headless and FRAME.match(text):
+            self.headless = True
             self.grace = GRACE
         elif text[:1] in (" ", "\t", "|") or CONTINUES.match(text) and text:
             self.grace = max(self.grace, GRACE // 2)
@@ -76,16 +84,22 @@ class Record:
 
     def continued_by(self, line: Line) -> bool:
         """Whether a line *with* a prefix goes on with this record (per-line prefixes)."""
-        if not self.traceback and HEADER not in line.text:
-            return line.source != "" and line.source == self.source and bool(line.text[:1].isspace())
+        text = line.text
+        same = line.source != "" and line.source == self.source
         if line.source != self.source and self.source and line.source:
             return False
-        text = line.text
-        if self.traceback and (not self.raised or (line.source != "" and HEADER not in text)):
+        if INTRO.search(self.lines[-1].text) or (len(self.lines) < 4 and INTRO.search(self.lines[0].text)):
             return True
-        if HEADER in text:
-            return self.chained
-        return bool(CONTINUES.match(text))
+        if FRAME.match(text) or HEADER in text:
+            # The frames behind "EngineCore failed to start." belong to it, a new traceback behind a finished one does not.
+            return (same and not self.raised) or self.chained or (not self.raised and (self.traceback or self.headless))
+        if not self.traceback and not self.headless:
+            return same and text[:1].isspace()
+        if self.traceback and not self.raised:
+            return True
+        if self.headless and not self.raised:
+            return same or bool(EXCEPTION.match(text) and text[:1].isalpha() and ":" in text) or bool(CONTINUES.match(text))
+        return same or bool(CONTINUES.match(text))
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -109,7 +123,7 @@ class Record:
         twin = Record(self.lines[0])
         twin.lines = list(self.lines)
         twin.traceback, twin.raised, twin.chained = self.traceback, self.raised, self.chained
-        twin.phase = self.phase
+        twin.headless, twin.phase = self.headless, self.phase
         return twin
 
 
@@ -161,7 +175,7 @@ class Records:
         if line.prefixed:
             return record.continued_by(line)
         # A new traceback after a finished one is a record of its own, unless the two are chained.
-        return not (HEADER in line.text and record.raised and not record.chained)
+        return not (record.raised and not record.chained and (HEADER in line.text or INTRO.match(line.text)))
 
     def _drop_oldest(self) -> Iterator[Record]:
         oldest = next(iter(self._open))

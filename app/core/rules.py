@@ -28,7 +28,7 @@ TOP = {
 }  # fmt: skip
 CONDITIONS = {
     "text", "raises", "frames", "seen", "absent", "unless", "phase", "not_phase", "engine", "versions", "gpu", "not_gpu",
-    "args", "exit", "idle", "last", "ready",
+    "args", "exit", "idle", "last", "ready", "rank",
 }  # fmt: skip
 
 
@@ -67,6 +67,7 @@ class When:
     idle: float
     last: str | None
     ready: bool | None
+    rank: str | None
     complete: bool
 
     def triggers(self) -> tuple[str, ...]:
@@ -90,8 +91,9 @@ class When:
 class Remedy:
     """What helps: knobs to set, environment, a shipped patch, or a person's work (`do`).
 
-    Values of `set` and `env` that start with "= " are expressions over captured names and facts. `versions` (package to range)
-    and `gpu` say where it applies; elsewhere it is not offered.
+    Values of `set` and `env` that start with "= " are expressions over captured names and facts; of a list of them the first
+    that can be computed counts. `engines`, `versions` (package to range) and `gpu` say where it applies; elsewhere it is not
+    offered.
     """
 
     title: str
@@ -105,6 +107,7 @@ class Remedy:
     verified: tuple[str, ...]
     versions: tuple[tuple[str, str], ...]
     gpu: tuple[str, ...]
+    engines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +297,7 @@ def _when(
         idle=float(idle),
         last=read.pattern(data.get("last"), (*path, "last")),
         ready=ready if isinstance(ready, bool) else None,
+        rank=read.pattern(data.get("rank"), (*path, "rank")),
         complete=complete,
     )  # fmt: skip
     if not found.core():
@@ -311,7 +315,7 @@ def _remedy(read: _Reading, data: Any, path: tuple[str | int, ...]) -> Remedy | 
     if not isinstance(data, Mapping):
         read.wrong(path, "expected a mapping with title and set, env, patch or do")
         return None
-    allowed = {"title", "set", "env", "patch", "do", "cost", "safe", "proof", "verified", "versions", "gpu"}
+    allowed = {"title", "set", "env", "patch", "do", "cost", "safe", "proof", "verified", "versions", "gpu", "engines"}
     read.known(data, allowed, path)
     title = data.get("title")
     if not isinstance(title, str) or not title.strip():
@@ -331,7 +335,7 @@ def _remedy(read: _Reading, data: Any, path: tuple[str | int, ...]) -> Remedy | 
         data.get("patch"), do.strip() if isinstance(do, str) else None, str(data.get("cost", "")).strip(),
         bool(data.get("safe", True)), proof, read.texts(data.get("verified"), (*path, "verified")),
         tuple((name, str(spec)) for name, spec in read.pairs(data.get("versions"), (*path, "versions"))),
-        read.texts(data.get("gpu"), (*path, "gpu"), pattern=True),
+        read.texts(data.get("gpu"), (*path, "gpu"), pattern=True), read.texts(data.get("engines"), (*path, "engines")),
     )  # fmt: skip
 
 

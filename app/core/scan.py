@@ -9,7 +9,8 @@ Measured: Hyperscan as a literal matcher stays flat from 30 to 10,000 literals w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +21,23 @@ WRAP = 64 * 1024
 LOOKBACK = 4 * 1024
 """How many bytes of context before a hit are handed on, in whole segments."""
 LOOKBACK_SEGMENTS = 24
+OFTEN = 400
+"""After so many occurrences in one start a literal is handed on only once in APART bytes."""
+APART = 256 * 1024
+MANY_TRACEBACKS = 100
+"""After so many tracebacks in one start, one that ends in an exception line seen ENOUGH times before is passed over."""
+ENOUGH = 3
+HEADER = b"Traceback (most recent call last):"
+REST = re.compile(rb"[^\n]*(?:\n(?:[ \t][^\n]*|\r)?)*\n([A-Za-z_][^\n]*)\n")
+DIGITS = b"0123456789"
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A piece of the log between two line ends, without them.
 
-    `number` is the physical line (1-based); `hit` tells that a literal is in it; `gap` that segments before it were skipped.
+    `number` is the physical line (1-based); `hit` tells that a literal is in it that is not a quiet one; `gap` that segments
+    before it were skipped.
     """
 
     raw: bytes
@@ -78,19 +89,37 @@ class Scan:
     """Feeds on chunks of any size and yields the segments worth reading.
 
     `wants_more()` is asked after every segment handed on: as long as it says yes, the following segments come too, hit or not.
+    Segments with nothing but `quiet` literals (progress bars, phase lines) come without context. Any literal but those of
+    `always` is thinned out when there are hundreds of it in one start, and so are tracebacks that repeat.
     """
 
-    def __init__(self, literals: Literals, wants_more: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        literals: Literals,
+        wants_more: Callable[[], bool] = lambda: False,
+        quiet: Collection[int] = (),
+        always: Collection[int] = (),
+    ) -> None:
         self._literals = literals
         self._wants_more = wants_more
+        self._quiet = frozenset(quiet)
+        self._always = frozenset(always)
         self._buffer = b""
         self._start = 0  # index in the buffer of the first byte not yet looked at; before it: history for look-back
         self._line = 1  # the physical line number at `_start`
         self._given = 0  # index in the buffer up to which segments were handed on
+        self._origin = 0  # offset in the log of the buffer's first byte
         self.offset = 0
         """How many bytes were fed so far."""
         self.last_line = 0
         """How many lines were seen so far (a line still being written counts)."""
+        self.forget()
+
+    def forget(self) -> None:
+        """A new start begins: nothing has been seen often any more."""
+        self._often: dict[int, tuple[int, int]] = {}
+        self._tracebacks = 0
+        self._endings: dict[bytes, int] = {}
 
     def feed(self, data: bytes) -> Iterator[Segment]:
         """Take the next bytes; yields what is worth reading among the lines that are now complete."""
@@ -102,15 +131,13 @@ class Scan:
         cut = max(buffer.rfind(b"\n", start, end), buffer.rfind(b"\r", start, tail)) + 1
         cut = max(cut, start)
         cut += (tail - cut) // WRAP * WRAP
-        yield from self._look(buffer, start, cut)
-        self._keep(buffer, cut)
+        yield from self._look(buffer, start, cut, last=False)
 
     def close(self) -> Iterator[Segment]:
         """The log ends here: look at the line that was still being written."""
         buffer, start = self._buffer, self._start
-        yield from self._look(buffer, start, len(buffer))
+        yield from self._look(buffer, start, len(buffer), last=True)
         self.last_line = self._line - (1 if not buffer or buffer.endswith(b"\n") else 0)
-        self._keep(buffer, len(buffer))
 
     def unfinished(self) -> Segment | None:
         """The line still being written, as it stands, or None: for an early look that changes nothing."""
@@ -122,46 +149,95 @@ class Scan:
         self._buffer = buffer[floor:]
         self._start = cut - floor
         self._given = max(0, self._given - floor)
+        self._origin += floor
 
-    def _look(self, buffer: bytes, start: int, cut: int) -> Iterator[Segment]:
-        if cut <= start:
-            return
-        lengths = self._literals.length
-        hits = [(end + start, index) for end, index in self._literals.find(memoryview(buffer)[start:cut])]
+    def _look(self, buffer: bytes, start: int, cut: int, last: bool) -> Iterator[Segment]:
+        hits: list[tuple[int, int]] = []
+        if cut > start:
+            hits = [(end + start, index) for end, index in self._literals.find(memoryview(buffer)[start:cut])]
+        lengths, quiet = self._literals.length, self._quiet
         position, line, at = start, self._line, 0
         number = len(hits)
-        while True:
+        while position < cut:
             while at < number and hits[at][0] <= position:
                 at += 1
-            if self._wants_more() and position < cut:
+            if self._wants_more():
                 finish, after = _segment_end(buffer, position, cut)
-                hit = at < number and hits[at][0] <= finish
-                yield self._give(buffer, position, finish, after, line, hit)
-            elif at < number:
-                end, index = hits[at]
-                begin = _segment_start(buffer, position, end - 1)
-                if end - lengths(index) < begin:  # reaches over a cut of an overlong line: nobody sees that
+                telling = False
+                while at < number and hits[at][0] <= finish:
+                    place, index = hits[at]
+                    telling = telling or (index not in quiet and place - lengths(index) >= position)
                     at += 1
+                yield self._give(buffer, position, finish, after, line, telling)
+            elif at < number:
+                begin = _segment_start(buffer, position, hits[at][0] - 1)
+                finish, after = _segment_end(buffer, begin, cut)
+                telling = fresh = False
+                while at < number and hits[at][0] <= finish:
+                    place, index = hits[at]
+                    if place - lengths(index) < begin:
+                        pass  # reaches over a cut of an overlong line: nobody sees that
+                    elif index not in quiet:
+                        telling = telling or index in self._always or self._is_news(index, self._origin + place)
+                    elif not telling and self._is_news(index, self._origin + place):
+                        fresh = True
+                    at += 1
+                if not (telling or fresh):
                     continue
-                first = self._lookback(buffer, begin)
+                first = begin
+                if telling:
+                    if self._tracebacks > MANY_TRACEBACKS and HEADER in buffer[begin:finish]:
+                        beyond = self._repeated(buffer, begin, cut)
+                        if beyond is None and not last and cut - begin < WRAP:
+                            cut = begin  # its end is not there yet: look again when more has come
+                            break
+                        if beyond:
+                            line += buffer.count(b"\n", position, beyond)
+                            position = beyond
+                            continue
+                    elif HEADER in buffer[begin:finish]:
+                        self._tracebacks += 1
+                        self._repeated(buffer, begin, cut)
+                    first = self._lookback(buffer, begin)
                 if first < position:
                     line -= buffer.count(b"\n", first, position)
                 else:
                     line += buffer.count(b"\n", position, first)
                 position = first
                 while position < begin:
-                    finish, after = _segment_end(buffer, position, cut)
-                    yield self._give(buffer, position, finish, after, line, False)
-                    line += buffer.count(b"\n", position, after)
-                    position = after
-                finish, after = _segment_end(buffer, position, cut)
-                yield self._give(buffer, position, finish, after, line, True)
+                    stop, following = _segment_end(buffer, position, cut)
+                    yield self._give(buffer, position, stop, following, line, False)
+                    line += buffer.count(b"\n", position, following)
+                    position = following
+                yield self._give(buffer, position, finish, after, line, telling)
             else:
                 break
             line += buffer.count(b"\n", position, after)
             position = after
         self._line = line + buffer.count(b"\n", position, cut)
         self.last_line = self._line
+        self._keep(buffer, cut)
+
+    def _is_news(self, index: int, offset: int) -> bool:
+        """Whether this occurrence of a quiet literal is worth handing on: the first ones, then one in a while."""
+        count, before = self._often.get(index, (0, 0))
+        if count >= OFTEN and offset - before < APART:
+            return False
+        self._often[index] = (count + 1, offset)
+        return True
+
+    def _repeated(self, buffer: bytes, begin: int, cut: int) -> int | None:
+        """Where the traceback at `begin` ends if its exception line was seen often before; 0 if not; None if it has no end yet."""
+        found = REST.match(buffer, begin, cut)
+        if found is None:
+            return None
+        ending = found[1].translate(None, DIGITS)
+        count = self._endings.get(ending, 0)
+        if count >= ENOUGH:
+            return found.end()
+        if len(self._endings) < 10_000:
+            self._endings[ending] = count + 1
+        return 0
 
     def _lookback(self, buffer: bytes, begin: int) -> int:
         """Where the context before the segment at `begin` starts: whole segments, not handed on before."""

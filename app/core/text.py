@@ -19,6 +19,8 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u
 CRI = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) (?P<flag>[FP])(?: |$)")
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ")
 JOURNAL = re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ (?P<unit>[^\s\[:]+)(?:\[\d+\])?: ?")
+LEVEL = re.compile(r"(?:ERROR|CRITICAL|WARNING|INFO): +(?=(?:  )?File \"|Traceback \(|(?:\w+\.)*[A-Z]\w+(?:Error|Exception)\b)")
+LAUNCHER = re.compile(r"\[\d\d:\d\d:\d\d\] (?:stdout|stderr)/[A-Z]+ +")
 COMPOSE = re.compile(r"(?P<unit>[A-Za-z0-9][\w.-]{0,80}?) +\| ")
 POD = re.compile(r"\[pod/(?P<unit>[^\]]+)\] ?")
 RANK = re.compile(r"\[(?P<rank>rank\d{1,5})\]: ?")
@@ -32,7 +34,7 @@ WINDOW = 64 * 1024
 FRAME = re.compile(r'File "[^"\n]{1,400}", line \d+')
 BREAKS = re.compile(
     r"(?<!\A)[ \t]*(?="
-    r'(?<![:,(=\w] )File "[^"\n]{1,400}", line \d+'
+    r'File "[^"\n]{1,400}", line \d+'
     r"|Traceback \(most recent call last\):"
     r"|(?:Explanation|Hint|Developer debug context): "
     r"|from user code:"
@@ -115,15 +117,19 @@ class Reader:
                     yield from ((rank, part) for part in parts)
                     return
                 text = parts[0]
-            elif found := CRI.match(text):
+            elif first.isdigit() and (found := CRI.match(text)):
                 text = text[found.end() :]
                 if found["flag"] == "P":
                     self._partial += text[: 256 * 1024 - len(self._partial)]
                     return
                 text, self._partial = self._partial + text, ""
-            elif (found := STAMP.match(text)) or (found := JOURNAL.match(text)) or (found := POD.match(text)):
+            elif first.isdigit() and (found := STAMP.match(text)):
                 text = text[found.end() :]
-            elif (found := RANK.match(text)) or (found := DEFAULT_RANK.match(text)):
+            elif first.isupper() and ((found := JOURNAL.match(text)) or (found := LEVEL.match(text))):
+                text = text[found.end() :]
+            elif first == "[" and ((found := POD.match(text)) or (found := LAUNCHER.match(text))):
+                text = text[found.end() :]
+            elif first == "[" and ((found := RANK.match(text)) or (found := DEFAULT_RANK.match(text))):
                 rank, text = found["rank"], text[found.end() :]
             elif "| " in text[:90] and (found := COMPOSE.match(text)) and "%|" not in text[:90]:
                 text = text[found.end() :]

@@ -7,19 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .lines import Line
-from .records import HEADER, Record
+from .records import HEADER, INTRO, Record
 
 FRAME = re.compile(r'^[\s|+-]*File "(?P<path>[^"\n]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?')
 RAISED = re.compile(r"^(?P<type>(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b)[A-Za-z_]\w*(?:\.(?:[A-Za-z_]\w*|<locals>))*)(?::\s?(?P<message>.*))?$", re.DOTALL)
 BARE = re.compile(
-    r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Unsupported|Interrupt|OutOfResources|Failure|Exit)"
+    r"^(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Unsupported|Interrupt|Resources|Failure|Exit)|Exception)"
     r"|torch\._dynamo\.exc\.\w+|tvm\.error\.\w+)(?::\s(?P<message>.*)|:?$)",
     re.DOTALL,
 )
 FIRST_IN_RECORD = re.compile(r"(?:hit an exception|Exception in worker|Error executing method[^:]*|failed[\w ]*): (?P<rest>.+)$")
 NATIVE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']+)'|^\s*what\(\):\s*(?P<what>.*)$")
 FATAL = re.compile(r"^(?P<type>Fatal Python error): (?P<message>.*)$|^(?P<signal>Segmentation fault|Bus error|Aborted)\b")
-HANDLED = re.compile(r"^(?:Exception ignored in|Exception in thread|WARNING:|Ignore import error|.{0,80}\bIgnored\b)")
 NOTES = re.compile(r"^(?:The above exception was the direct cause|During handling of the above exception)")
 PACKAGE = re.compile(r"(?:site-packages|dist-packages)/(?P<package>[\w.-]+)")
 CHECKOUT = re.compile(r"/(?P<package>sglang|vllm|torch|flashinfer|sgl_kernel|triton|deep_gemm|transformers)/(?:[\w/]+\.py)$")
@@ -76,7 +75,7 @@ class Raised:
 
 def exceptions(record: Record) -> list[Raised]:
     """Every exception of a record, in the order printed: of a chain the cause comes first."""
-    if not record.traceback and not _looks_raised(record):
+    if not record.traceback and not record.headless and not _looks_raised(record):
         return []
     return list(_parse(record.lines))
 
@@ -137,7 +136,7 @@ def _parse(lines: list[Line]) -> Iterator[Raised]:
                 now.indent = 0
             handled = False
             continue
-        if HANDLED.match(text):
+        if INTRO.search(text):
             handled = True
         if frame := FRAME.match(text):
             if now.type and not now.user and not now.native:

@@ -80,7 +80,8 @@ class Match:
     phase: str
     evidence: tuple[Evidence, ...]
     names: Mapping[str, str]
-    last: bool = False
+    until: int = 0
+    """The last line of the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +161,14 @@ class Matcher:
             raised = exceptions(record)
         got: list[Match] = []
         for index in candidates:
-            if self._kept.get(index, 0) >= KEPT:
-                continue
             rule, when = self.knowledge.whens[index]
+            newest = bool(when.idle or when.last)  # what must be the end of the log: only the newest can hold
+            if self._kept.get(index, 0) >= KEPT and not newest:
+                continue
             result = _match(rule, when, record, text, raised, phase, view)
             if isinstance(result, Match):
+                if newest:
+                    self.matches = [match for match in self.matches if match.when is not when]
                 self._kept[index] = self._kept.get(index, 0) + 1
                 got.append(result)
             elif index not in self.near and result:
@@ -249,7 +253,7 @@ class Matcher:
             return "exit: not known how the process ended"
         if when.idle and situation.idle < when.idle:
             return f"idle: silent for {situation.idle:.0f} s, wanted {when.idle:.0f} s"
-        if (when.idle or when.last) and not match.last and match.number < situation.last_line:
+        if (when.idle or when.last) and match.until < situation.last_line:
             return f"last: the log goes on to line {situation.last_line}"
         if view.ready is not None and match.number < view.ready and when.ready is None:
             return f"the server became ready afterwards (line {view.ready})"
@@ -350,9 +354,11 @@ def _match(
         return f"phase: it was {phase or 'not known'}, wanted {' or '.join(when.phase)}"
     if phase in when.not_phase:
         return f"not_phase: it was {phase}"
+    if when.rank and not search(when.rank, record.rank):
+        return f"rank: {record.rank or 'none'} does not match {when.rank!r}"
     if when.last and not search(when.last, record.lines[-1].text):
         return f"last: the record does not end with {when.last!r}"
-    return Match(rule, when, numbers[0], record.rank, phase, tuple(evidence), names)
+    return Match(rule, when, numbers[0], record.rank, phase, tuple(evidence), names, record.lines[-1].number)
 
 
 def _remember(names: dict[str, str], found: Any) -> None:

@@ -117,7 +117,7 @@ def main() -> None:
         if ended == pid:
             record["exit"] = {"status": os.waitstatus_to_exitcode(status), "at": time.time()}
             with contextlib.suppress(OSError):
-                write(spec["record"], record, tries=60)
+                write(spec["record"], record, tries=3)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,9 @@ from app.targets.processes import Process, Tree, living
 
 StepName = Literal["ask", "wait", "kill", "verify", "port", "left"]
 
+KEEPER_ENDS = 2.0
+"""Seconds after which a keeper that still lives has something to wait for, though no look found it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -64,7 +67,9 @@ class _Climb:
         self.leave = leave
         self.start = time.monotonic()
         self.begun = self.start
-        self.left: list[Process] = tree.refresh()
+        self.left: list[Process] = []
+        self.hidden = False
+        self.empty()
 
     def step(self, name: StepName, text: str, ok: bool) -> Step:
         now = time.monotonic()
@@ -88,9 +93,25 @@ class _Climb:
             pause = min(pause * 1.5, 0.1)
         return True
 
-    def empty(self) -> bool:
-        self.left = self.tree.refresh()
-        return not self.left
+    def empty(self, grace: float = KEEPER_ENDS) -> bool:
+        """Looks anew; True when nothing lives. The keeper, which ends a moment after the last process, is waited
+        for."""
+        end = time.monotonic() + grace
+        while True:
+            self.left = self.tree.refresh()
+            self.hidden = not self.left and self.tree.hiding()
+            if not self.hidden or time.monotonic() >= end or self.hurried:
+                return not self.busy
+            time.sleep(0.002)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.left) or self.hidden
+
+    def remains(self) -> str:
+        if self.left:
+            return _names(self.left)
+        return "what forks and ends faster than it can be listed" if self.hidden else "nothing"
 
     def kill(self, seconds: float) -> list[Process]:
         """SIGKILL to everybody until two looks in a row find nobody. Returns those that we may not signal."""
@@ -99,15 +120,16 @@ class _Climb:
         looks = quiet = 0
         while quiet < 2:
             # A child forked between the look and the signal is found by the next look.
-            if self.empty():
+            if self.empty(grace=0):
                 quiet += 1
                 continue
             quiet = 0
             refused.update((p.pid, p) for p in self.tree.signal(self.left, signal.SIGKILL))
-            if time.monotonic() > end or self.hurried or all(p.pid in refused for p in self.left):
+            stuck = bool(self.left) and all(p.pid in refused for p in self.left)
+            if time.monotonic() > end or self.hurried or stuck:
                 break
             looks += 1
-            if looks > 20:
+            if looks > 20 and self.left:  # what hides is caught by looking often
                 time.sleep(0.01)
         return [p for p in self.left if p.pid in refused]
 
@@ -135,7 +157,7 @@ def stop(
     patience = patience or Patience()
     climb = _Climb(tree, leave)
 
-    if not climb.left:
+    if not climb.busy:
         yield climb.step("ask", "nothing is running", True)
     else:
         main = living(tree.root)
@@ -149,29 +171,28 @@ def stop(
             main = living(tree.root)
             said = "the server did not end" if main else "the server ended"
             yield climb.step("wait", f"{said}; {_count(climb.left)} left", main is None)
-        if climb.left and main is None and not climb.hurried:
+        if climb.busy and main is None and not climb.hurried:
             # Orphans: SGLang's children outlive a parent that is ended while it imports.
             tree.signal(climb.left, signal.SIGTERM)
-            yield climb.step("ask", f"asked what is left to end (SIGTERM): {_names(climb.left)}", True)
+            yield climb.step("ask", f"asked what is left to end (SIGTERM): {climb.remains()}", True)
             gone = climb.wait(climb.empty, patience.rest)
-            yield climb.step("wait", "all ended" if gone else f"{_count(climb.left)} left: {_names(climb.left)}", gone)
+            yield climb.step("wait", "all ended" if gone else f"still there: {climb.remains()}", gone)
 
-    if climb.left and not climb.hurried:
-        victims = list(climb.left)
+    if climb.busy and not climb.hurried:
+        text = f"killed (SIGKILL) {climb.remains()}"
         refused = climb.kill(patience.kill)
-        text = f"killed (SIGKILL) {_names(victims)}"
-        if climb.left:
-            text += f"; still there: {_names(climb.left)}"
+        if climb.busy:
+            text += f"; still there: {climb.remains()}"
             why = _why_alive(climb.left, refused)
             text += f" ({why})" if why else ""
-        yield climb.step("kill", text, not climb.left)
+        yield climb.step("kill", text, not climb.busy)
 
     if climb.hurried and not climb.empty():
-        yield climb.step("left", f"left running: {_names(climb.left)}", False)
+        yield climb.step("left", f"left running: {climb.remains()}", False)
         return
 
     gone = climb.empty()
-    yield climb.step("verify", "no process is left" if gone else f"still running: {_names(climb.left)}", gone)
+    yield climb.step("verify", "no process is left" if gone else f"still running: {climb.remains()}", gone)
 
     uses = {port: port_use.check(port) for port in ports}
     if uses:

@@ -247,6 +247,12 @@ class Tree:
         self.known.update(p.ident for p in belonging.values())
         return sorted((p for p in belonging.values() if p.alive), key=lambda p: (p.ident.started, p.pid))
 
+    def hiding(self) -> bool:
+        """Whether something lives that no look may have found: a chain of processes that fork and end faster than
+        they can be listed. The keeper is the proof, for it ends with its last descendant; without a keeper there is
+        none."""
+        return living(self.keeper) is not None
+
     def pids(self) -> set[int]:
         """Every pid that was ever seen to belong."""
         return {ident.pid for ident in tuple(self.known)}

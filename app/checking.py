@@ -1,0 +1,109 @@
+"""Rules and cases in, every problem out: what `bringup rules check` reports and CI enforces."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from .cases import NOTHING, Case, cases, shipped_cases
+from .core.rules import Rule
+from .core.verdicts import compiled
+from .explain import explain_bytes
+from .knowledge import Base, load
+
+SLOW = 0.05
+"""Seconds that one pattern may take on a text made to make it backtrack."""
+
+
+def check_all(directories: Sequence[Path], fixtures: Path | None) -> tuple[list[str], str]:
+    """Every problem as `file:line: what` or `file: what`, and a closing line with the counts."""
+    base = load(directories, cache=False)
+    problems = [str(problem) for problem in base.problems]
+    folder = fixtures or shipped_cases()
+    known: list[Case] = []
+    if folder.is_dir():
+        try:
+            known = list(cases(folder))
+        except ValueError as error:
+            problems.append(str(error))
+    sources = {base.rule(index).id: source for index, source in enumerate(base.sources)}
+    proven = {case.cause for case in known if case.origin != "inferred"}
+    keys: dict[str, str] = {}
+    for rule in base.rules():
+        source = sources[rule.id]
+        if other := keys.get(rule.key):
+            problems.append(f"{source}:1: the cause key {rule.key} is also that of {other}")
+        keys[rule.key] = rule.id
+        problems += [f"{source}:1: {text}" for text in _of_rule(rule, base, proven, bool(known))]
+    for case in known:
+        problems += _of_case(case, base, keys)
+    stable = sum(rule.status == "stable" for rule in base.rules())
+    summary = f"{len(base.packed)} rules ({stable} stable), {len(known)} cases, {len(problems)} problems"
+    return problems, summary
+
+
+def _of_rule(rule: Rule, base: Base, proven: set[str], has_cases: bool) -> list[str]:
+    out: list[str] = []
+    if rule.role == "cause":
+        if not rule.near_misses:
+            out.append("near_misses: missing: write the log that looks alike and must stay silent")
+        if rule.status == "stable" and has_cases and rule.key not in proven:
+            out.append("status: stable without a real case; add one (`bringup case add`) or say draft")
+        if not rule.references and rule.status == "stable":
+            out.append("references: missing: where is this known from?")
+    for place, miss in enumerate(rule.near_misses):
+        status = explain_bytes([miss.log.encode()], base)
+        if any(verdict.rule.id == rule.id for verdict in status.verdicts):
+            out.append(f"near_misses.{place}: this rule fires on its own near miss")
+    for when in rule.when:
+        for pattern in (*when.core(), *when.seen, *when.absent, *when.unless, *([when.last] if when.last else [])):
+            if (seconds := slowest(pattern)) > SLOW:
+                out.append(f"when: {pattern!r} takes {seconds * 1000:.0f} ms on a hostile text; bound its repetitions")
+    return out
+
+
+def slowest(pattern: str) -> float:
+    """Seconds the pattern takes on the worst of some texts that make careless patterns backtrack."""
+    from .core.literals import required_literals
+
+    literals = required_literals(pattern)
+    parts = [*(literals[:1] or ("x",)), " ", "a", '"', "\n", "Error: "]
+    worst = 0.0
+    program = compiled(pattern)
+    for part in parts:
+        for text in (part * (20000 // len(part)), (parts[0] + " a" * 40) * 40 + "!"):
+            begin = time.perf_counter()
+            try:
+                program.search(text, timeout=1.0)
+            except TimeoutError:
+                return 1.0
+            worst = max(worst, time.perf_counter() - begin)
+            if worst > SLOW:  # again, in case the machine was busy
+                begin = time.perf_counter()
+                try:
+                    program.search(text, timeout=1.0)
+                except TimeoutError:
+                    return 1.0
+                worst = min(worst, time.perf_counter() - begin)
+    return worst
+
+
+def _of_case(case: Case, base: Base, keys: dict[str, str]) -> list[str]:
+    out: list[str] = []
+    place = case.folder / "case.yaml"
+    status = case.status(base)
+    result = case.judge(status)
+    if result in ("wrong", "alarm") and case.origin != "inferred":
+        got = status.cause.rule.id if status.cause else status.state
+        out.append(f"{place}: labelled {case.cause}, explained as {got}")
+    causes = [verdict for verdict in status.verdicts if verdict.rule.role == "cause" and verdict.complete]
+    same = [verdict for verdict in causes if verdict.number == causes[0].number]
+    if len(same) > 1:
+        names = " and ".join(verdict.rule.id for verdict in same)
+        out.append(f"{place}: {names} hold on the same line; one must supersede the other")
+    if case.cause not in NOTHING and case.cause not in keys:
+        out.append(f"{place}: there is no rule for {case.cause}")
+    if not case.expected.exists():
+        out.append(f"{place}: expect.txt is missing; write it with `BLESS=1 pytest tests/test_cases.py`")
+    return out
