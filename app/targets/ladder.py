@@ -129,7 +129,11 @@ class _Climb:
             if time.monotonic() > end or self.hurried or stuck:
                 break
             looks += 1
-            if looks > 20 and self.left:  # what hides is caught by looking often
+            if self.hidden:
+                soon = time.monotonic() + 0.05
+                while time.monotonic() < soon and self.tree.hiding():
+                    self.tree.signal_orphans(signal.SIGKILL)
+            elif looks > 20:
                 time.sleep(0.01)
         return [p for p in self.left if p.pid in refused]
 
