@@ -3,7 +3,6 @@ test."""
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import sys
@@ -75,11 +74,13 @@ def no_orphans() -> Iterator[str]:
     """Yields a run id of its own; afterwards whatever still carries it is killed, and the test fails if there was
     any."""
     run = f"test-{uuid.uuid4().hex}"
-    yield run
-    tree = Tree(None, run)
-    left = tree.refresh()
-    names = [f"{process} {process.state}" for process in left]
-    end = time.monotonic() + 10
-    while (left := tree.refresh()) and time.monotonic() < end:
-        tree.signal([process for process in left if process.pid != os.getpid()], signal.SIGKILL)
+    names: list[str] = []
+    try:
+        yield run
+    finally:
+        tree = Tree(None, run)
+        end = time.monotonic() + 10
+        while (left := tree.refresh()) and time.monotonic() < end:
+            names += [f"{process} {process.state}" for process in left]
+            tree.signal(left, signal.SIGKILL)
     assert not names, f"left by the test: {names}"

@@ -15,6 +15,7 @@ mode, dress, port = sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) 
 
 GRANDCHILD = """
 import os, signal, socket, sys
+signal.alarm(120)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 port = int(sys.argv[1])
 listener = socket.create_server(("127.0.0.1", port)) if port else None
@@ -22,6 +23,7 @@ print("grandchild", os.getpid(), flush=True)
 while True: signal.pause()
 """
 
+signal.alarm(120)  # whatever the test does, this ends
 middle = os.fork()
 if middle == 0:
     os.setsid()
