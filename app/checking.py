@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .cases import NOTHING, Case, cases, shipped_cases
+from .core.literals import required_literals
 from .core.rules import Rule
 from .core.verdicts import compiled
 from .explain import explain_bytes
-from .knowledge import Base, load
+from .knowledge import COMMON, Base, load
 
 SLOW = 0.05
 """Seconds that one pattern may take on a text made to make it backtrack."""
@@ -57,6 +58,11 @@ def _of_rule(rule: Rule, base: Base, proven: set[str], has_cases: bool) -> list[
         if any(verdict.rule.id == rule.id for verdict in status.verdicts):
             out.append(f"near_misses.{place}: this rule fires on its own near miss")
     for when in rule.when:
+        for pattern in (*when.seen, *when.absent):
+            if not set(required_literals(pattern)) - COMMON:
+                out.append(f"seen: {pattern!r} asks for text that stands in ordinary lines; name a rarer one")
+        if set(when.triggers()) & COMMON:
+            out.append(f"when: {when.triggers()!r} stands in ordinary lines; name a rarer text")
         for pattern in (*when.core(), *when.seen, *when.absent, *when.unless, *([when.last] if when.last else [])):
             if (seconds := slowest(pattern)) > SLOW:
                 out.append(f"when: {pattern!r} takes {seconds * 1000:.0f} ms on a hostile text; bound its repetitions")
@@ -65,8 +71,6 @@ def _of_rule(rule: Rule, base: Base, proven: set[str], has_cases: bool) -> list[
 
 def slowest(pattern: str) -> float:
     """Seconds the pattern takes on the worst of some texts that make careless patterns backtrack."""
-    from .core.literals import required_literals
-
     literals = required_literals(pattern)
     parts = [*(literals[:1] or ("x",)), " ", "a", '"', "\n", "Error: "]
     worst = 0.0

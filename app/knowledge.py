@@ -54,7 +54,7 @@ class Located:
         return f"{self.file}:{self.line}: {path + ': ' if path else ''}{self.problem.reason}{remedy}"
 
 
-@dataclass
+@dataclass(repr=False)
 class Base:
     """The compiled rule base; satisfies app.core.verdicts.Knowledge."""
 
@@ -259,9 +259,9 @@ def _compile(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Base:
             whens.append((index, when))
     literals_of: dict[str, tuple[str, ...]] = {}
     for engine in engines:
-        for pattern in engine.patterns():
-            literals_of[pattern.match] = pattern.literals
-            for literal in pattern.literals:
+        for asked in engine.patterns():
+            literals_of[asked.match] = asked.literals
+            for literal in asked.literals:
                 if literal not in COMMON:
                     number(literal)
     return Base(

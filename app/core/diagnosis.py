@@ -99,7 +99,7 @@ class Diagnosis:
 
         self._knowledge = knowledge
         self._argv = argv
-        self._told = {"argv": argv, "versions": versions, "gpu": gpu, "release": release}
+        self._told: dict[str, Any] = {"argv": argv, "versions": versions, "gpu": gpu, "release": release}
         remember_literals(knowledge.literals_of)
         ordered = sorted(knowledge.engines, key=lambda engine: engine.name != LIBRARIES)  # theirs are the narrower ones
         prefixes = [Prefix(compiled(text)) for engine in ordered for text in engine.prefixes]
@@ -188,36 +188,39 @@ class Diagnosis:
         return news
 
     def _take(self, records: Iterable[Record]) -> list[News]:
-        news: list[News] = []
+        matched = False
         for record in records:
             raised = exceptions(record)
             if raised and len(self._exceptions) < 200:
                 fatal = FATAL.search(record.text) is not None
                 self._exceptions += [(fatal, item) for item in raised]
-            news += self._news(self._matcher.take(record, record.phase or "", self._facts, raised), early=False)
-        return news
+            matched = bool(self._matcher.take(record, record.phase or "", self._facts, raised)) or matched
+        return self._news(self._matcher, early=False) if matched else []
 
-    def _news(self, matches: Iterable[Any], early: bool) -> list[News]:
+    def _news(self, matcher: Matcher, early: bool) -> list[News]:
+        """The verdicts that hold by now and were not told yet. What a later line could still take back is not told."""
         out: list[News] = []
-        for match in matches:
-            rule = self._knowledge.rule(match.rule)
-            if rule.id in self._known:
+        for verdict in matcher.judge(self._facts, Situation(last_line=self._last.number if self._last else 0)):
+            rule = verdict.rule
+            if rule.id in self._known or verdict.revocable:
                 continue
-            self._known[rule.id] = match.number
-            out.append(News("verdict", rule.title, match.number, {"rule": rule.id, "role": rule.role}, early))
+            self._known[rule.id] = verdict.number
+            over = [name for name in verdict.over if name in self._known]
+            data = {"rule": rule.id, "role": rule.role, "complete": verdict.complete, "over": over}
+            out.append(News("verdict", rule.title, verdict.number, data, early))
         return out
 
     # Asking
 
     def early(self) -> list[News]:
         """What the records still being written already prove. Changes nothing but what counts as told."""
-        return self._news(self._pending_matches(self._matcher.fork()), early=True)
+        matcher = self._matcher.fork()
+        return self._news(matcher, early=True) if self._pending_matches(matcher) else []
 
-    def _pending_matches(self, matcher: Matcher) -> list[Any]:
-        got: list[Any] = []
-        for record in self._records.pending():
-            got += matcher.take(record, record.phase or "", self._facts)
-        return got
+    def _pending_matches(self, matcher: Matcher) -> bool:
+        """Whether the records still being written match anything; the matches are added to `matcher`."""
+        got = [matcher.take(record, record.phase or "", self._facts) for record in self._records.pending()]
+        return any(got)
 
     def status(self, idle: float = 0.0) -> Status:
         """What is known now; `idle` is how long the log has been silent, in seconds."""

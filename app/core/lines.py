@@ -13,7 +13,8 @@ class Line:
     bar was redrawn with carriage returns or a record was glued to the end of a bar. `text` is the message without wrapper
     (docker, journald …), ANSI colours and engine prefix, right-stripped. `rank` is the rank or process the prefix names
     ("TP0 EP0", "Worker_TP1", "rank3"), "" when it names none. `prefixed` tells whether an engine prefix was there, which is
-    what starts a new record; `source` is the place the prefix names ("core.py:708"), `time` its time as written.
+    what starts a new record; `source` is the place the prefix names ("core.py:708"), `time` its time as written, `level` its first letter ("E", "W"),
+    "" where the prefix tells none.
     """
 
     number: int
@@ -22,3 +23,4 @@ class Line:
     time: str = ""
     source: str = ""
     prefixed: bool = False
+    level: str = ""

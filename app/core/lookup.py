@@ -144,7 +144,7 @@ class Lookup:
         strong = self._strong.find(text, self._split(text))
         if strong:
             return strong[0].engine, True
-        if line is not None and (line.prefixed or line.time):
+        if line is not None and (line.prefixed or line.rank):
             stamp = f"{line.time}|{line.rank}|{line.source}"
             for name, pattern in self._stamps:
                 if compiled(pattern).search(stamp):

@@ -46,6 +46,8 @@ class Record:
         self.chained = False
         self.headless = False
         """Frames stand here whose header was cut off or never printed."""
+        self.user = False
+        """Dynamo's "from user code:" was seen after the exception: the frames behind it are its own."""
         self.phase: str | None = None
         """The phase the start-up was in when this record began; "" when none was known."""
         self.grace = 0
@@ -57,7 +59,7 @@ class Record:
         text = line.text
         self.size += len(text) + 1
         if HEADER in text:
-            self.traceback, self.raised, self.chained = True, False, False
+            self.traceback, self.raised, self.chained, self.user = True, False, False, False
             self.grace = GRACE
         elif text.startswith(CHAIN) or text.lstrip(" |").startswith(CHAIN):
             self.chained = True
@@ -67,6 +69,9 @@ class Record:
             self.grace = GRACE
         elif not self.traceback and not self.headless and FRAME.match(text):
             self.headless = True
+            self.grace = GRACE
+        elif text.startswith("from user code"):
+            self.user = True
             self.grace = GRACE
         elif text[:1] in (" ", "\t", "|") or CONTINUES.match(text) and text:
             self.grace = max(self.grace, GRACE // 2)
@@ -92,7 +97,9 @@ class Record:
             return True
         if FRAME.match(text) or HEADER in text:
             # The frames behind "EngineCore failed to start." belong to it, a new traceback behind a finished one does not.
-            return (same and not self.raised) or self.chained or (not self.raised and (self.traceback or self.headless))
+            if not self.raised:
+                return same or self.traceback or self.headless
+            return self.chained or (self.user and HEADER not in text)
         if not self.traceback and not self.headless:
             return same and text[:1].isspace()
         if self.traceback and not self.raised:
@@ -123,7 +130,7 @@ class Record:
         twin = Record(self.lines[0])
         twin.lines = list(self.lines)
         twin.traceback, twin.raised, twin.chained = self.traceback, self.raised, self.chained
-        twin.headless, twin.phase = self.headless, self.phase
+        twin.headless, twin.user, twin.phase = self.headless, self.user, self.phase
         return twin
 
 

@@ -73,7 +73,7 @@ class Literals:
         def on_match(index: int, start: int, end: int, flags: int, context: Any) -> None:
             append((end, index))
 
-        self._database.scan(data, match_event_handler=on_match)
+        self._database.scan(data, match_event_handler=on_match)  # type: ignore[type-var]
         found.sort()
         return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .lines import Line
@@ -47,8 +48,11 @@ BREAKS = re.compile(
 )
 
 
+PLACES = frozenset(("time", "source", "level"))
+
+
 class Prefix:
-    """An engine's line prefix: a regex with group `msg` and, as they exist, `time`, `ranks`, `proc`, `source`."""
+    """An engine's line prefix: a regex with group `msg` and, as they exist, `time`, `ranks`, `proc`, `source`, `level`."""
 
     def __init__(self, pattern: re.Pattern[str] | Any) -> None:
         self.match = pattern.match
@@ -59,10 +63,17 @@ class Prefix:
         if found is None:
             return None
         groups = found.groupdict()
-        rank = " ".join((groups.get("ranks") or groups.get("proc") or groups.get("rank") or "").split())
+        if not self.groups & PLACES:  # only a process tag, as Ray and torchrun write: it carries lines and starts no record
+            return Line(number, (groups["msg"] or "").rstrip(), _rank(groups))
+        rank = _rank(groups)
         return Line(
-            number, (groups["msg"] or "").rstrip(), rank, groups.get("time") or "", groups.get("source") or "", True
-        )
+            number, (groups["msg"] or "").rstrip(), rank, groups.get("time") or "", groups.get("source") or "", True,
+            (groups.get("level") or "")[:1],
+        )  # fmt: skip
+
+
+def _rank(groups: dict[str, str | None]) -> str:
+    return " ".join((groups.get("ranks") or groups.get("proc") or groups.get("rank") or "").split())
 
 
 class Reader:
@@ -78,7 +89,7 @@ class Reader:
         text = raw.decode("utf-8", "replace")
         if "\x1b" in text:
             text = ANSI.sub("", text)
-        text = CONTROL.sub("", text).rstrip()
+        text = CONTROL.sub("", text)
         for carrier_rank, inner in self._unwrap(text):
             for piece in self._split(inner):
                 yield self._line(piece, number, carrier_rank)
@@ -88,7 +99,7 @@ class Reader:
             line = prefix.read(text, number)
             if line is not None:
                 if not line.rank and carrier_rank:
-                    return Line(number, line.text, carrier_rank, line.time, line.source, True)
+                    return replace(line, rank=carrier_rank)
                 return line
         return Line(number, text.rstrip(), carrier_rank)
 

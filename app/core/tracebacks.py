@@ -13,7 +13,8 @@ FRAME = re.compile(r'^[\s|+-]*File "(?P<path>[^"\n]+)", line (?P<line>\d+)(?:,? 
 RAISED = re.compile(r"^(?P<type>(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b)[A-Za-z_]\w*(?:\.(?:[A-Za-z_]\w*|<locals>))*)(?::\s?(?P<message>.*))?$", re.DOTALL)
 BARE = re.compile(
     r"^(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Unsupported|Interrupt|Resources|Failure|Exit)|Exception)"
-    r"|torch\._dynamo\.exc\.\w+|tvm\.error\.\w+)(?::\s(?P<message>.*)|:?$)",
+    r"|torch\._dynamo\.exc\.\w+|tvm\.error\.\w+|(?:[a-z_]\w*\.)+(?:errors|exceptions)\.[A-Z]\w+"
+    r"|huggingface_hub\.(?:\w+\.)+[A-Z]\w+)(?::\s(?P<message>.*)|:?$)",
     re.DOTALL,
 )
 FIRST_IN_RECORD = re.compile(r"(?:hit an exception|Exception in worker|Error executing method[^:]*|failed[\w ]*): (?P<rest>.+)$")
@@ -24,6 +25,8 @@ PACKAGE = re.compile(r"(?:site-packages|dist-packages)/(?P<package>[\w.-]+)")
 CHECKOUT = re.compile(r"/(?P<package>sglang|vllm|torch|flashinfer|sgl_kernel|triton|deep_gemm|transformers)/(?:[\w/]+\.py)$")
 STDLIB = re.compile(r"/lib/python3\.\d+/|<frozen ")
 MESSAGE_LINES = 400
+GOES_ON = ("W", "I", "D")
+"""The levels of a line whose writer goes on after it: a traceback logged as a warning ended nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ def _parse(lines: list[Line]) -> Iterator[Raised]:
             if (done := now.finish()) is not None:
                 yield done
             now = _Open()
-            now.headed, now.handled = True, handled
+            now.headed, now.handled = True, handled or line.level in GOES_ON
             now.indent = _indent(text) if _plain(text).startswith((HEADER, "Exception Group")) else 0
             before = text.partition(HEADER)[0]
             first = FIRST_IN_RECORD.search(before) if before else None
@@ -187,6 +190,7 @@ def _parse(lines: list[Line]) -> Iterator[Raised]:
 def _begin(kind: str, message: str | None, line: Line) -> _Open:
     now = _Open()
     now.type, now.number, now.message = kind, line.number, [message or ""]
+    now.handled = line.level in GOES_ON
     return now
 
 

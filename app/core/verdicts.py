@@ -7,13 +7,13 @@ says less (`supersedes`). What happened before a server became ready did not sto
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol
 
 from .records import Record
 from .rules import Rule, When
-from .tracebacks import Frame, Raised, exceptions
+from .tracebacks import GOES_ON, Frame, Raised, exceptions
 
 TIMEOUT = 0.25
 """Seconds one pattern may take on one record before it counts as not found."""
@@ -82,6 +82,8 @@ class Match:
     names: Mapping[str, str]
     until: int = 0
     """The last line of the record."""
+    warned: bool = False
+    """Its decisive line was logged as a warning or less: whoever wrote it went on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,9 @@ class Verdict:
     evidence: tuple[Evidence, ...]
     names: Mapping[str, str]
     phase: str
+    warned: bool = False
+    revocable: bool = False
+    """Whether a later line could take it back (`absent`, `last`)."""
     over: tuple[str, ...] = ()
 
 
@@ -198,13 +203,10 @@ class Matcher:
         for verdict in verdicts:
             if verdict.rule.id not in dropped:
                 over = tuple(sorted(name for name, winners in dropped.items() if verdict.rule.id in winners))
-                kept.append(
-                    Verdict(
-                        verdict.rule, verdict.number, verdict.complete, verdict.ranks, verdict.evidence, verdict.names,
-                        verdict.phase, over,
-                    )
-                )  # fmt: skip
-        return sorted(kept, key=lambda verdict: (verdict.rule.role == "symptom", not verdict.complete, verdict.number))
+                kept.append(replace(verdict, over=over))
+        return sorted(
+            kept, key=lambda v: (v.rule.role == "symptom", v.warned, not v.complete, v.number)
+        )
 
     def why_not(self, view: View, situation: Situation) -> list[Near]:
         """The rules that came near, each with the first condition that failed."""
@@ -224,7 +226,7 @@ class Matcher:
 
     def _verdict(self, index: int, matches: list[Match]) -> Verdict:
         rule = self.knowledge.rule(index)
-        first = min(matches, key=lambda match: (not match.when.complete, match.number))
+        first = min(matches, key=lambda match: (match.warned, not match.when.complete, match.number))
         ranks = sorted({match.rank for match in matches if match.rank})
         evidence = list(first.evidence)
         evidence += [self.seen[pattern] for pattern in first.when.seen if pattern in self.seen]
@@ -236,6 +238,7 @@ class Matcher:
         return Verdict(
             rule, first.number, first.when.complete, tuple(ranks),
             tuple(sorted(unique.values(), key=lambda item: item.line)), names, first.phase,
+            first.warned, all(match.when.absent or match.when.last or match.when.idle for match in matches),
         )  # fmt: skip
 
     def _deferred(self, match: Match, view: View, situation: Situation) -> str | None:
@@ -358,7 +361,11 @@ def _match(
         return f"rank: {record.rank or 'none'} does not match {when.rank!r}"
     if when.last and not search(when.last, record.lines[-1].text):
         return f"last: the record does not end with {when.last!r}"
-    return Match(rule, when, numbers[0], record.rank, phase, tuple(evidence), names, record.lines[-1].number)
+    return Match(rule, when, numbers[0], record.rank, phase, tuple(evidence), names, record.lines[-1].number, _warned(record, numbers[0]))
+
+
+def _warned(record: Record, number: int) -> bool:
+    return any(line.number == number and line.level in GOES_ON for line in record.lines)
 
 
 def _remember(names: dict[str, str], found: Any) -> None:

@@ -1,0 +1,113 @@
+"""Any chunking of the same bytes gives the same status; nothing crashes or grows; starts are told apart."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.core.diagnosis import Diagnosis, Status
+from app.core.scan import chunks
+from app.explain import explain_bytes
+from app.knowledge import Base, load
+from app.report import to_json
+
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
+STORY = (FIXTURES / "founding-story" / "server.log").read_bytes()
+LOGS = [
+    STORY,
+    (FIXTURES / "founding-story-one-line" / "server.log").read_bytes(),
+    (FIXTURES / "lib-wrapped-api-fi0.6.4-torch2.9.1-none.4ranks-interleaved" / "server.log").read_bytes(),
+    (FIXTURES / "lib-wrapped-api-fi0.6.4-torch2.9.1-none.tqdm-cr" / "server.log").read_bytes(),
+    (FIXTURES / "real-port-in-use" / "server.log").read_bytes(),
+    (FIXTURES / "vllm-28110" / "server.log").read_bytes(),
+]
+
+
+@pytest.fixture(scope="module")
+def base() -> Base:
+    return load()
+
+
+def told(status: Status, base: Base) -> object:
+    return to_json(status, "x", base)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(LOGS), st.lists(st.integers(1, 3000), max_size=40))
+def test_any_chunking_gives_the_same_answer(log: bytes, sizes: list[int]) -> None:
+    base = load()
+    assert told(explain_bytes(chunks(log, sizes), base), base) == told(explain_bytes([log], base), base)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=2000) | st.lists(st.sampled_from([b"Traceback (most recent call last):", b"\n", b"\r", b"  File \"a.py\", line 1, in f",
+       b"ValueError: x", b"\x1b[31m", b"\xff\x00", b"{", b'{"log": "x"}', b"[2026-02-20 10:11:12 TP0] ", b" "]), max_size=60).map(b"".join))  # fmt: skip
+def test_random_bytes_never_crash(data: bytes) -> None:
+    status = explain_bytes([data], load())
+    assert status.state in ("starting", "crashed", "stopped", "ready")
+
+
+def test_early_news_come_while_the_traceback_is_written_and_are_only_refined(base: Base) -> None:
+    diagnosis = Diagnosis(base)
+    first_seen = None
+    standing: set[str] = set()
+    for end in range(0, len(STORY), 512):
+        news = diagnosis.feed(STORY[end : end + 512]) + diagnosis.early()
+        told_now = [item for item in news if item.kind == "verdict" and item.data["role"] == "cause"]
+        for item in told_now:
+            assert standing <= set(item.data["over"]), "a verdict was replaced without saying so"
+            standing = {item.data["rule"]}
+            if item.data["rule"] == "dynamo/flashinfer-fp4-jit-under-dynamo":
+                first_seen = first_seen or (end, item.data["rule"])
+    diagnosis.close()
+    assert first_seen is not None
+    assert first_seen[1] == "dynamo/flashinfer-fp4-jit-under-dynamo"
+    assert first_seen[0] < len(STORY) * 0.8
+    status = diagnosis.status()
+    assert status.cause is not None
+    assert status.cause.rule.id == first_seen[1]
+
+
+def test_starts_in_one_file_are_told_apart(base: Base) -> None:
+    healthy = (FIXTURES / "real-slim-healthy-0.5.23" / "server.log").read_bytes()
+    status = explain_bytes([STORY, healthy], base)
+    assert (status.state, status.cause) in (("ready", None), ("stopped", None))
+    assert [(item.state, item.rule) for item in status.earlier] == [("crashed", "dynamo/flashinfer-fp4-jit-under-dynamo")]
+    again = explain_bytes([healthy, STORY], base)
+    assert again.cause is not None
+    assert again.cause.rule.id == "dynamo/flashinfer-fp4-jit-under-dynamo"
+    assert again.earlier[0].rule is None
+
+
+def test_a_separator_at_the_end_begins_nothing(base: Base) -> None:
+    status = explain_bytes([STORY, b"--- restart ---\n"], base)
+    assert status.cause is not None
+    assert status.earlier == ()
+
+
+@pytest.mark.parametrize("piece", [b"\r" * 65536, b"z" * 65536, b"Traceback (most recent call last):\n" * 2000, b"ValueError: x " * 5000])
+def test_memory_stays_bounded(base: Base, piece: bytes) -> None:
+    diagnosis = Diagnosis(base)
+    for _ in range(20):
+        diagnosis.feed(piece)
+    tracemalloc.start()
+    for _ in range(60):
+        diagnosis.feed(piece)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 24 * 1024 * 1024
+
+
+def test_ready_outlives_what_went_wrong_before(base: Base) -> None:
+    log = b"""[2026-06-01 06:41:20 TP0] Load weight begin. avail mem=78.50 GB
+Traceback (most recent call last):
+  File "/x/site-packages/torch/_dynamo/eval_frame.py", line 841, in compile_wrapper
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 94.97 GiB
+[2026-06-01 06:43:10] The server is fired up and ready to roll!
+"""
+    status = explain_bytes([log], base)
+    assert (status.state, status.cause) == ("ready", None)
