@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .cases import NOTHING, Case, cases, shipped_cases
-from .core.literals import required_literals
+from .core.literals import is_common, required_literals
 from .core.rules import Rule
 from .core.verdicts import compiled
 from .explain import explain_bytes
-from .knowledge import COMMON, Base, load
+from .knowledge import Base, load
 
 SLOW = 0.05
 """Seconds that one pattern may take on a text made to make it backtrack."""
@@ -59,11 +59,13 @@ def _of_rule(rule: Rule, base: Base, proven: set[str], has_cases: bool) -> list[
             out.append(f"near_misses.{place}: this rule fires on its own near miss")
     for when in rule.when:
         for pattern in (*when.seen, *when.absent):
-            if not set(required_literals(pattern)) - COMMON:
+            if all(is_common(literal) for literal in required_literals(pattern)):
                 out.append(f"seen: {pattern!r} asks for text that stands in ordinary lines; name a rarer one")
-        if set(when.triggers()) & COMMON:
+        if any(is_common(literal) for literal in when.triggers()):
             out.append(f"when: {when.triggers()!r} stands in ordinary lines; name a rarer text")
-        for pattern in (*when.core(), *when.seen, *when.absent, *when.unless, *([when.last] if when.last else [])):
+        raises = (when.raises.type, when.raises.message) if when.raises else ()
+        written = (*when.text, *when.frames, *raises, *when.seen, *when.absent, *when.unless, when.last)
+        for pattern in (text for text in written if text):
             if (seconds := slowest(pattern)) > SLOW:
                 out.append(f"when: {pattern!r} takes {seconds * 1000:.0f} ms on a hostile text; bound its repetitions")
     return out

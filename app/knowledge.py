@@ -35,10 +35,6 @@ MARKERS = (
 )  # fmt: skip
 """What announces trouble in any server, whatever the rules say: no unknown failure may pass unseen."""
 
-COMMON = frozenset({"device", "device_name=", "sglang", "/sglang/srt/", ' - "POST /v1/chat/completions HTTP/1.1" '})
-"""What stands in the ordinary lines of a healthy server (tests/test_knowledge.py measures it): a fact that asks for one of
-these is taken from lines that are read for another reason, and no line is read for it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Located:
@@ -58,9 +54,11 @@ class Located:
 class Base:
     """The compiled rule base; satisfies app.core.verdicts.Knowledge."""
 
-    whens: tuple[tuple[int, When], ...]
+    ways: tuple[tuple[int, bytes], ...]
+    """Every way a rule shows: the rule's index, and the packed When (see `when`)."""
     triggers: Mapping[int, tuple[int, ...]]
     marks: Mapping[int, tuple[str, ...]]
+    loose: Mapping[str, tuple[str, ...]]
     strings: tuple[bytes, ...]
     packed: tuple[bytes, ...]
     sources: tuple[str, ...]
@@ -70,8 +68,9 @@ class Base:
     stored: bytes | None = None
     problems: tuple[Located, ...] = ()
     """What is wrong in the files; a rule with a problem is left out, the others are used."""
-    _rules: dict[int, Rule] = field(default_factory=dict, repr=False)
-    _launches: dict[str, tuple[dict[str, Knob], FlagTable | None]] = field(default_factory=dict, repr=False)
+    _rules: dict[int, Rule] = field(default_factory=dict)
+    _whens: dict[int, When] = field(default_factory=dict)
+    _launches: dict[str, tuple[dict[str, Knob], FlagTable | None]] = field(default_factory=dict)
 
     @cached_property
     def literals(self) -> Literals:
@@ -97,6 +96,14 @@ class Base:
 
     def present(self, text: str) -> set[int]:
         return self.literals.present(text.encode())
+
+    def when(self, index: int) -> tuple[int, When]:
+        """A way that a rule shows: the rule's index and the conditions."""
+        rule, packed = self.ways[index]
+        found = self._whens.get(index)
+        if found is None:
+            found = self._whens[index] = pickle.loads(packed)
+        return rule, found
 
     def rule(self, index: int) -> Rule:
         found = self._rules.get(index)
@@ -215,7 +222,7 @@ def _store(place: Path, base: Base) -> None:
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         base.stored = base.literals.dump()
         twin = Base(**{name: getattr(base, name) for name in (
-            "whens", "triggers", "marks", "strings", "packed", "sources", "engines", "launches", "literals_of", "stored",
+            "ways", "triggers", "marks", "loose", "strings", "packed", "sources", "engines", "launches", "literals_of", "stored",
         )})  # fmt: skip
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "wb") as file:
@@ -232,7 +239,7 @@ def _store(place: Path, base: Base) -> None:
 
 
 def _compile(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Base:
-    from .core.literals import required_literals
+    from .core.literals import is_scanned, required_literals
 
     problems: list[Located] = []
     rules, engines, launches = _read_all(files, problems)
@@ -242,31 +249,32 @@ def _compile(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Base:
     def number(literal: str) -> int:
         return strings.setdefault(literal, len(strings))
 
-    whens: list[tuple[int, When]] = []
+    ways: list[tuple[int, bytes]] = []
     triggers: dict[int, list[int]] = {}
     marks: dict[int, list[str]] = {}
+    loose: dict[str, list[str]] = {}
     for index, (rule, _) in enumerate(kept.values()):
         for when in rule.when:
             for literal in when.triggers():
-                triggers.setdefault(number(literal), []).append(len(whens))
+                if not is_scanned(literal):
+                    continue
+                triggers.setdefault(number(literal), []).append(len(ways))
             for pattern in (*when.seen, *when.absent):
                 for literal in required_literals(pattern):
-                    if literal in COMMON:
-                        continue
-                    row = marks.setdefault(number(literal), [])
+                    row = marks.setdefault(number(literal), []) if is_scanned(literal) else loose.setdefault(literal, [])
                     if pattern not in row:
                         row.append(pattern)
-            whens.append((index, when))
+            ways.append((index, pickle.dumps(when, protocol=pickle.HIGHEST_PROTOCOL)))
     literals_of: dict[str, tuple[str, ...]] = {}
     for engine in engines:
         for asked in engine.patterns():
             literals_of[asked.match] = asked.literals
             for literal in asked.literals:
-                if literal not in COMMON:
+                if is_scanned(literal):
                     number(literal)
     return Base(
-        tuple(whens), {key: tuple(value) for key, value in triggers.items()},
-        {key: tuple(value) for key, value in marks.items()}, tuple(text.encode() for text in strings),
+        tuple(ways), {key: tuple(value) for key, value in triggers.items()},
+        {key: tuple(value) for key, value in marks.items()}, {key: tuple(value) for key, value in loose.items()}, tuple(text.encode() for text in strings),
         tuple(pickle.dumps(rule, protocol=pickle.HIGHEST_PROTOCOL) for rule, _ in kept.values()),
         tuple(source for _, source in kept.values()), tuple(engines), {name: pickle.dumps(pair) for name, pair in launches.items()}, literals_of,
         problems=tuple(problems),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .invalid import Problem
-from .literals import required_literals
+from .literals import is_common, required_literals
 
 ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*/[a-z0-9]+(?:[-.][a-z0-9]+)*\Z", re.IGNORECASE)
 DANGEROUS = re.compile(r"\((?:[^()\\]|\\.)*[*+](?:[^()\\]|\\.)*\)[*+]|\A(?:\\S|\\w|\.)[*+]")
@@ -71,20 +71,25 @@ class When:
     complete: bool
 
     def triggers(self) -> tuple[str, ...]:
-        """Literals of which at least one is in every record that can satisfy this; the rarest pattern decides."""
+        """Literals of which at least one is in every record that can satisfy this: those of the pattern with the longest."""
         best: tuple[str, ...] = ()
         for pattern in self.core():
             literals = required_literals(pattern)
-            if literals and min(map(len, literals)) > min(map(len, best), default=0):
+            if literals and _rarity(literals) > _rarity(best):
                 best = literals
         return best
 
     def core(self) -> tuple[str, ...]:
-        """The patterns that must be found in the record itself, frames as they stand in its text."""
+        """The patterns that must be found in the record itself, frames as they stand in its text: for their literals only."""
         raises = self.raises
         given = (raises.message, raises.type) if raises else ()
         frames = (pattern.replace(" in ", r"[\s\S]* in ") for pattern in self.frames)
         return (*self.text, *frames, *(pattern for pattern in given if pattern))
+
+
+def _rarity(literals: tuple[str, ...]) -> int:
+    """How rare the most frequent of some literals is, by its length; what stands in ordinary lines counts nothing."""
+    return min((0 if is_common(literal) else len(literal) for literal in literals), default=-1)
 
 
 @dataclass(frozen=True, slots=True)

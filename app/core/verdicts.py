@@ -25,15 +25,17 @@ class Knowledge(Protocol):
     """What the matcher needs to know of the rule base (app/knowledge.py compiles it)."""
 
     @property
-    def whens(self) -> tuple[tuple[int, When], ...]: ...
-
-    @property
     def triggers(self) -> Mapping[int, tuple[int, ...]]: ...
 
     @property
     def marks(self) -> Mapping[int, tuple[str, ...]]: ...
 
+    @property
+    def loose(self) -> Mapping[str, tuple[str, ...]]: ...
+
     def present(self, text: str) -> set[int]: ...
+
+    def when(self, index: int) -> tuple[int, When]: ...
 
     def rule(self, index: int) -> Rule: ...
 
@@ -153,12 +155,11 @@ class Matcher:
         """Read one record; returns the matches it gave (deferred conditions are not yet asked)."""
         text = record.text
         present = self.knowledge.present(text)
-        if not present:
-            return []
-        for literal in present:
-            for pattern in self.knowledge.marks.get(literal, ()):
-                if pattern not in self.seen and (found := search(pattern, text)):
-                    self.seen[pattern] = _evidence(record, found.start(), "seen")
+        asked = [pattern for literal in present for pattern in self.knowledge.marks.get(literal, ())]
+        asked += [pattern for literal, row in self.knowledge.loose.items() if literal in text for pattern in row]
+        for pattern in asked:
+            if pattern not in self.seen and (found := search(pattern, text)):
+                self.seen[pattern] = _evidence(record, found.start(), "seen")
         candidates = sorted({when for literal in present for when in self.knowledge.triggers.get(literal, ())})
         if not candidates:
             return []
@@ -166,7 +167,7 @@ class Matcher:
             raised = exceptions(record)
         got: list[Match] = []
         for index in candidates:
-            rule, when = self.knowledge.whens[index]
+            rule, when = self.knowledge.when(index)
             newest = bool(when.idle or when.last)  # what must be the end of the log: only the newest can hold
             if self._kept.get(index, 0) >= KEPT and not newest:
                 continue
@@ -218,7 +219,7 @@ class Matcher:
                 name = self.knowledge.rule(match.rule).id
                 out.setdefault(name, Near(name, match.number, failed))
         for index, near in self.near.items():
-            rule = self.knowledge.whens[index][0]
+            rule = self.knowledge.when(index)[0]
             if rule not in held:
                 name = self.knowledge.rule(rule).id
                 out.setdefault(name, Near(name, near.line, near.failed))
