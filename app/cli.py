@@ -1,10 +1,11 @@
-"""The command line: `bringup explain | rules | case`. Each command imports what it needs when it runs, so that help is instant."""
+"""The command line: `bringup explain | run | watch | demo | rules | case`. Each command imports what it needs when it
+runs, so that help is instant."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,9 @@ def main() -> None:
     "--format", "style", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True,
     help="json: one object a line, one per file, in the order given.",
 )  # fmt: skip
-@click.option("--idle", type=click.FloatRange(min=0), default=0.0, metavar="SECONDS", help="How long the log has been silent.")
+@click.option(
+    "--idle", type=click.FloatRange(min=0), default=0.0, metavar="SECONDS", help="How long the log has been silent."
+)
 @click.option("--argv", metavar="COMMAND", help="The command line that was started, where the log does not show it.")
 @click.option("--engine-version", metavar="VERSION", help="The engine's version, where the log does not tell it.")
 @click.option("--gpu", metavar="SM", help="The GPU's architecture (sm120), where the log does not tell it.")
@@ -156,7 +159,12 @@ def rules_show(name: str, directories: tuple[Path, ...], disable: tuple[str, ...
 
 
 @rules.command("check")
-@click.option("--fixtures", type=click.Path(path_type=Path), metavar="DIR", help="Where the cases are (default: fixtures/ of the checkout).")
+@click.option(
+    "--fixtures",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the cases are (default: fixtures/ of the checkout).",
+)
 @with_rules
 def rules_check(fixtures: Path | None, directories: tuple[Path, ...], disable: tuple[str, ...]) -> None:
     """Check every rule, its cases and its near misses; report every problem at once, with file and line."""
@@ -173,8 +181,18 @@ def rules_check(fixtures: Path | None, directories: tuple[Path, ...], disable: t
 @rules.command("new")
 @click.option("--from", "source", required=True, metavar="LOG", help="The log of the failure.")
 @click.option("--id", "name", metavar="AREA/CAUSE-KEY", help="The rule's id (default: made from the exception).")
-@click.option("--into", type=click.Path(path_type=Path), metavar="DIR", help="The rules directory to write to (default: rules/ here).")
-@click.option("--fixtures", type=click.Path(path_type=Path), metavar="DIR", help="The cases directory to write to (default: fixtures/ here).")
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The rules directory to write to (default: rules/ here).",
+)
+@click.option(
+    "--fixtures",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The cases directory to write to (default: fixtures/ here).",
+)
 @with_rules
 def rules_new(
     source: str, name: str | None, into: Path | None, fixtures: Path | None, directories: tuple[Path, ...],
@@ -185,7 +203,9 @@ def rules_new(
     from .sources import SourceError
 
     try:
-        for line in new_rule(source, name, into or Path("rules"), fixtures or Path("fixtures"), knowledge(directories, disable)):
+        for line in new_rule(
+            source, name, into or Path("rules"), fixtures or Path("fixtures"), knowledge(directories, disable)
+        ):
             click.echo(line)
     except (SourceError, FileExistsError, ValueError) as error:
         raise click.UsageError(str(error)) from None
@@ -199,11 +219,20 @@ def case() -> None:
 @case.command("add")
 @click.argument("log", metavar="LOG")
 @click.option("--name", metavar="NAME", help="The case's name (default: made from the cause).")
-@click.option("--cause", required=True, metavar="KEY", help="The cause, labelled by hand: a rule's key, none (healthy) or consequence-only.")
+@click.option(
+    "--cause",
+    required=True,
+    metavar="KEY",
+    help="The cause, labelled by hand: a rule's key, none (healthy) or consequence-only.",
+)
 @click.option("--source", "origin_link", default="", help="Where the log is from: a link, or how it was made.")
 @click.option("--origin", type=click.Choice(["verbatim", "rebuilt"]), default="verbatim", show_default=True)
-@click.option("--fixtures", type=click.Path(path_type=Path), metavar="DIR", help="The cases directory (default: fixtures/ here).")
-@click.option("--idle", type=float, default=0.0, metavar="SECONDS", help="How long the log had been silent when it was taken.")
+@click.option(
+    "--fixtures", type=click.Path(path_type=Path), metavar="DIR", help="The cases directory (default: fixtures/ here)."
+)
+@click.option(
+    "--idle", type=float, default=0.0, metavar="SECONDS", help="How long the log had been silent when it was taken."
+)
 @with_rules
 def case_add(
     log: str, name: str | None, cause: str, origin_link: str, origin: str, fixtures: Path | None, idle: float,
@@ -219,6 +248,216 @@ def case_add(
             click.echo(line)
     except (SourceError, FileExistsError, ValueError) as error:
         raise click.UsageError(str(error)) from None
+
+
+@main.command("probe")
+@click.option("--python", "interpreter", metavar="PATH", help="The engine's interpreter (default: python3 on PATH).")
+@click.option(
+    "--flags", is_flag=True, help="Also every flag that the engine's parser takes (imports the engine, 10 s)."
+)
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Seconds for each question.")
+@click.option("--no-cache", is_flag=True, help="Ask again, whatever is known from before.")
+def probe_command(interpreter: str | None, flags: bool, style: str, timeout: float | None, no_cache: bool) -> None:
+    """Ask an engine's interpreter: versions, CUDA, driver, GPUs, and every flag of its parser.
+
+    Nothing is started and no GPU is needed. Exit status 0 also where the engine cannot be imported (the answer says
+    why), 2 where the interpreter cannot be asked.
+    """
+    import shutil
+
+    from .preflight.show import probe_text
+    from .probe import ProbeError, probe
+    from .report import coloured, plain
+
+    place = shutil.which(interpreter or "python3")
+    if place is None:
+        raise click.UsageError(f"{interpreter or 'python3'}: no such program")
+    try:
+        found = probe(os.path.abspath(place), engine="" if flags else None, limit=timeout, cache=not no_cache)
+    except ProbeError as error:
+        raise click.UsageError(str(error)) from None
+    if style == "json":
+        import json
+
+        click.echo(json.dumps(found.to_json(), ensure_ascii=False))
+    else:
+        paint = coloured if sys.stdout.isatty() and "NO_COLOR" not in os.environ else plain
+        click.echo(probe_text(found, paint, flags), nl=False, color=True)
+
+
+@main.command("preflight", context_settings={"ignore_unknown_options": True})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--probe", "ask", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
+    help="Whether the engine's own parser is asked: auto only for a release that is not in the shipped table.",
+)  # fmt: skip
+@click.option(
+    "--engine-version", metavar="VERSION", help="The engine's version, where its interpreter cannot be asked."
+)
+@click.option("--gpu", metavar="SM", help="The GPU's architecture (sm120), where this machine is not the one.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Seconds for each question.")
+@with_rules
+def preflight_command(
+    command: tuple[str, ...], style: str, ask: str, engine_version: str | None, gpu: str | None, timeout: float | None,
+    directories: tuple[Path, ...], disable: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Say what will break, before anything is started: bringup preflight -- python -m sglang.launch_server ...
+
+    Exit status 0 where nothing was found that will fail, 1 where something was, 2 for a usage error.
+    """
+    from .preflight import ask_interpreter, preflight
+    from .preflight.show import report_text
+    from .report import coloured, plain
+
+    base = knowledge(directories, disable)
+    found, problem = None, ""
+    if engine_version is None:
+        found, problem = ask_interpreter(command, base, flags=ask, limit=timeout)
+    report = preflight(command, base, probe=found, version=engine_version, gpu=gpu)
+    if report.engine is None:
+        raise click.UsageError("this command line starts no engine that bringup knows (SGLang, vLLM)")
+    if problem:
+        click.echo(f"bringup: {problem}", err=True)
+    if style == "json":
+        import json
+
+        click.echo(json.dumps(report.to_json(), ensure_ascii=False))
+    else:
+        paint = coloured if sys.stdout.isatty() and "NO_COLOR" not in os.environ else plain
+        click.echo(report_text(report, paint), nl=False, color=True)
+    if report.fails:
+        sys.exit(1)
+
+
+FOLLOW = [
+    click.option("--fallback", type=click.Choice(["off", "ask", "auto"]), default="ask", show_default=True,
+                 help="After a failure: nothing, offer the remedies and ask, or take the safe ones by itself."),
+    click.option("--max-attempts", type=click.IntRange(min=1), default=6, show_default=True, metavar="N",
+                 help="How many starts at most, the first one included."),
+    click.option("--state-dir", type=click.Path(path_type=Path), metavar="DIR",
+                 help="Where runs, logs and the history are kept (default: $XDG_STATE_HOME/bringup)."),
+    click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR",
+                 help="Where each attempt's log goes (default: the run's own folder)."),
+    click.option("--stop-timeout", type=click.FloatRange(min=0), default=20.0, show_default=True, metavar="SECONDS",
+                 help="How long a server that was asked to end may take before it is killed."),
+    click.option("--stall-timeout", type=click.FloatRange(min=0), default=600.0, show_default=True, metavar="SECONDS",
+                 help="How long a start may stand still beyond its limit before it is ended (0: for ever)."),
+    click.option("--linger", type=click.FloatRange(min=0), default=60.0, show_default=True, metavar="SECONDS",
+                 help="How long a server whose log says that it failed may stay before it is ended (0: for ever)."),
+]  # fmt: skip
+SEEN = [
+    click.option("--health-url", metavar="URL", help="What answers 200 when the server is up (default: from --port)."),
+    click.option("--silence", type=click.FloatRange(min=0.1), metavar="SECONDS",
+                 help="How long the log may be silent before the start counts as stalled (default: by phase)."),
+    click.option("--engine-version", metavar="VERSION", help="The engine's version, where it cannot be asked."),
+    click.option("--gpu", metavar="SM", help="The GPU's architecture (sm120), where it cannot be asked."),
+    click.option("--no-tui", is_flag=True, help="Plain lines even on a terminal."),
+    click.option("--json", "as_json", is_flag=True, help="Every news as one JSON object a line."),
+]  # fmt: skip
+
+
+def with_options(*rows: Sequence[Any]) -> Callable[[Any], Any]:
+    """Give a command these options, in this order."""
+
+    def give(command: Any) -> Any:
+        for option in reversed([option for row in rows for option in row]):
+            command = option(command)
+        return command
+
+    return give
+
+
+def follow_options(given: dict[str, Any]) -> Any:
+    """What `run` and `watch` take, from their command lines."""
+    from .live import Options, settings_from, view_for
+
+    view = view_for(given["as_json"], given["no_tui"])
+    return Options(settings_from(given, view), view, given.get("state_dir"))
+
+
+RUN_STATUSES = """\b
+Exit status:
+  0    the server was ready and was then stopped cleanly
+  1    it failed, and no fallback brought it up
+  2    nothing was started: wrong usage, command not found, no permission, port taken
+  3    it stood still
+  130  interrupted before it was ready, or left running (Ctrl-C twice)
+"""
+
+
+@main.command(context_settings={"allow_interspersed_args": False}, epilog=RUN_STATUSES)
+@click.argument("command", nargs=-1, required=True, metavar="-- CMD...", type=click.UNPROCESSED)
+@with_options(FOLLOW, SEEN)
+@with_rules
+def run(command: tuple[str, ...], directories: tuple[Path, ...], disable: tuple[str, ...], **given: Any) -> None:
+    """Start CMD, follow its start-up, name what breaks it, and start it again with what helps.
+
+    The server runs in a session of its own and writes to a log file: it outlives bringup, and the same command goes on
+    with it. Ctrl-C stops it step by step; a second one leaves at once and says what still runs.
+    """
+    from . import live
+
+    try:
+        sys.exit(live.run(list(command), follow_options(given), knowledge(directories, disable)))
+    except (live.Refused, ValueError) as error:
+        raise click.UsageError(str(error)) from None
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@with_options(SEEN)
+@with_rules
+def watch(file: Path, directories: tuple[Path, ...], disable: tuple[str, ...], **given: Any) -> None:
+    """Follow the log FILE of a server that somebody else starts: phases, progress, and the verdict as it is written.
+
+    FILE need not be there yet; rotation, truncation and restarts are followed. Ctrl-C ends the watch; the exit status is
+    then 1 when the last start in the log had failed, 0 otherwise, and 2 when the log cannot be read.
+    """
+    from . import live
+
+    try:
+        sys.exit(live.watch(file, follow_options(given), knowledge(directories, disable)))
+    except (live.Refused, ValueError) as error:
+        raise click.UsageError(str(error)) from None
+
+
+@main.command()
+@click.argument("name", default="story", type=click.Choice(["story", "healthy", "memory", "stall"]))
+@click.option(
+    "--speed", type=click.FloatRange(min=0.1), default=20.0, show_default=True, metavar="X",
+    help="How many times as fast as it was.",
+)  # fmt: skip
+@click.option(
+    "--fallback", type=click.Choice(["off", "ask", "auto"]), default="auto", show_default=True,
+    help="As for `bringup run`.",
+)  # fmt: skip
+@click.option("--stay", is_flag=True, help="Stay after ready until Ctrl-C.")
+@click.option("--no-tui", is_flag=True, help="Plain lines even on a terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Every news as one JSON object a line.")
+def demo(name: str, speed: float, fallback: str, stay: bool, no_tui: bool, as_json: bool) -> None:
+    """Play a recorded start-up through the whole of bringup; no GPU and no engine needed.
+
+    \b
+    story    the founding crash, named while it is written, and the relaunch that becomes ready
+    healthy  a start with compiled and captured graphs that becomes ready
+    memory   a memory share that is too small, and the relaunch with the one that fits
+    stall    a graph capture that stands still, and what every process is doing
+    """
+    import tempfile
+
+    from . import demo as demos
+    from .live import view_for
+
+    view = view_for(as_json, no_tui)
+    attended = view == "picture" and sys.stdin.isatty()
+    with tempfile.TemporaryDirectory(prefix="bringup-demo-") as folder:
+        status = demos.run(
+            name, Path(folder), view, knowledge((), ()), speed=speed, mode=fallback, attended=attended,  # type: ignore[arg-type]
+            stay=None if stay else 3.0,
+        )  # fmt: skip
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from .core.secrets import mask
 
 if TYPE_CHECKING:
     from .core.diagnosis import Status
-    from .core.verdicts import Verdict
     from .knowledge import Base
 
 SCHEMA = 1
@@ -165,10 +164,10 @@ def _verdict(verdict: dict[str, Any], status: Status, paint: Paint) -> Iterator[
     if verdict["ranks"]:
         yield paint(f"on {', '.join(verdict['ranks'][:16])}" + (" …" if len(verdict["ranks"]) > 16 else ""), "dim")
     yield ""
-    yield from _wrap(verdict["explanation"])
+    yield from wrapped(verdict["explanation"])
     if verdict["note"]:
         yield ""
-        yield from _wrap(verdict["note"])
+        yield from wrapped(verdict["note"])
     yield ""
     yield paint("Proof", "bold")
     yield from _proof(verdict, status, paint)
@@ -178,7 +177,7 @@ def _verdict(verdict: dict[str, Any], status: Status, paint: Paint) -> Iterator[
         yield f"Fixed in {fixed}."
     for place, remedy in enumerate(verdict["remedies"], 1):
         yield ""
-        yield from _remedy(place, remedy, paint)
+        yield from remedy_lines(place, remedy, paint)
     if verdict["references"]:
         yield ""
         yield paint("References", "bold")
@@ -189,9 +188,7 @@ def _verdict(verdict: dict[str, Any], status: Status, paint: Paint) -> Iterator[
 def _proof(verdict: dict[str, Any], status: Status, paint: Paint) -> Iterator[str]:
     lines = {item["line"]: item for item in verdict["evidence"]}
     around = {
-        number
-        for number in status.context
-        if any(abs(number - wanted) <= 1 for wanted in lines) or number in lines
+        number for number in status.context if any(abs(number - wanted) <= 1 for wanted in lines) or number in lines
     }
     width = len(str(max([*lines, *around], default=0)))
     previous = None
@@ -207,11 +204,12 @@ def _proof(verdict: dict[str, Any], status: Status, paint: Paint) -> Iterator[st
             yield paint(f"  {number:>{width}}  {shown}", "dim")
 
 
-def _remedy(place: int, remedy: dict[str, Any], paint: Paint) -> Iterator[str]:
+def remedy_lines(place: int, remedy: dict[str, Any], paint: Paint) -> Iterator[str]:
+    """One remedy of the JSON contract as lines: its title, the change as a diff or why not, what it costs."""
     yield paint(f"{place}. {remedy['title']}", "bold")
     change = remedy["change"]
     if remedy["blocked"]:
-        yield from _wrap(f"Not possible here: {remedy['blocked']}", "   ")
+        yield from wrapped(f"Not possible here: {remedy['blocked']}", "   ")
     elif change:
         if change.get("variants"):
             yield paint(f"   on {change['versions']}:", "dim")
@@ -220,11 +218,11 @@ def _remedy(place: int, remedy: dict[str, Any], paint: Paint) -> Iterator[str]:
         for variant in change.get("variants", []):
             yield paint(f"   on {variant['versions']}:", "dim")
             if variant.get("blocked"):
-                yield from _wrap(f"Not possible: {variant['blocked']}", "   ")
+                yield from wrapped(f"Not possible: {variant['blocked']}", "   ")
             for entry in variant["diff"]:
                 yield "   " + paint(f"{entry[0]} {entry[1:]}", "add" if entry.startswith("+") else "remove")
     if remedy["steps"]:
-        yield from _wrap(remedy["steps"], "   ")
+        yield from wrapped(remedy["steps"], "   ")
     notes = [f"cost: {remedy['cost']}"] if remedy["cost"] else []
     notes.append("safe" if remedy["safe"] else "read before you do it")
     notes.append(PROOF[remedy["proof"]])
@@ -260,7 +258,8 @@ def _unknown(data: dict[str, Any], status: Status, paint: Paint) -> Iterator[str
     yield f"To turn it into a rule: bringup rules new --from {data['source']}"
 
 
-def _wrap(text: str, indent: str = "") -> list[str]:
+def wrapped(text: str, indent: str = "") -> list[str]:
+    """Lines of at most WIDTH signs, paragraphs kept."""
     out: list[str] = []
     for paragraph in text.split("\n\n"):
         out += textwrap.wrap(
