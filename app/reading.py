@@ -149,7 +149,7 @@ class Reading:
         """The log ends here; `exit` are the words for how the process ended."""
         told: list[Told] = []
         self._take(self.diagnosis.close(exit), now, False, told)
-        told += self._progress(now, all_of_it=True)
+        self._kept_progress.clear()  # a bar's last drawing, however old, says nothing of the pace
         return told + self.judge(now, final=True)
 
     def _take(self, news: Sequence[News], now: float, catching: bool, told: list[Told]) -> bool:

@@ -1,0 +1,202 @@
+"""Options in, an exit status out: puts a supervisor or a watcher, a hub and a view together, and minds the signals."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from app.attempt import Limits
+from app.core.secrets import mask
+from app.history import FileHistory
+from app.hub import Hub, Subscription
+from app.knowledge import Base
+from app.runs import Busy, Run, state_directory
+from app.supervisor import Outcome, Settings, Supervisor
+from app.tail import TailError
+from app.targets import NotStarted, Patience, TargetError
+from app.targets.child import find_command
+from app.terminal import show_json, show_picture, show_plain
+from app.watcher import Watcher
+
+View = Literal["picture", "plain", "json"]
+
+
+class Refused(Exception):
+    """Nothing was started or watched; the text says why, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `run`, `watch` and `demo` have in common."""
+
+    settings: Settings
+    view: View = "plain"
+    state_directory: Path | None = None
+
+    @property
+    def root(self) -> Path:
+        return (self.state_directory or state_directory()).absolute()
+
+
+class Runner(Protocol):
+    """A supervisor or a watcher."""
+
+    def run(self) -> Outcome: ...
+
+    def stop(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+    def choose(self, name: str) -> None: ...
+
+
+def view_for(json: bool, no_tui: bool) -> View:
+    """The picture on a terminal, plain lines elsewhere."""
+    if json:
+        return "json"
+    return "picture" if sys.stdout.isatty() and not no_tui and os.environ.get("TERM") != "dumb" else "plain"
+
+
+def settings_from(given: Mapping[str, Any], view: View) -> Settings:
+    """Settings from the command line's options. ValueError for a health URL that cannot be asked."""
+    patience = Patience(ask=given["stop_timeout"]) if given.get("stop_timeout") is not None else Patience()
+    limits = Limits(given.get("silence"), given.get("stall_timeout") or None, given.get("linger") or None, patience)
+    directory = given.get("log_dir")
+    return Settings(
+        mode=given.get("fallback") or "ask",
+        max_attempts=given.get("max_attempts") or 6,
+        attended=view == "picture" and sys.stdin.isatty(),
+        log_directory=Path(directory).absolute() if directory else None,
+        health_url=given.get("health_url"),
+        limits=limits,
+        release=given.get("engine_version"),
+        gpu=given.get("gpu"),
+    )
+
+
+def installed(argv: Sequence[str], settings: Settings) -> Settings:
+    """The settings with the releases that the engine's own interpreter has, where it can be asked and was not told."""
+    from app.probe import ProbeError, interpreter_of, probe
+
+    python = interpreter_of(argv)
+    if python is None:
+        return settings
+    try:
+        found = probe(python)
+    except ProbeError:
+        return settings
+    return replace(settings, versions={**found.versions, **settings.versions}, gpu=settings.gpu or found.sm)
+
+
+def run(argv: Sequence[str], options: Options, base: Base) -> int:
+    """`bringup run`: the exit status. Refused when nothing was started."""
+    root = options.root
+    try:
+        find_command(argv, os.environ, Path.cwd())
+        folder = Run.unfinished(root, argv, Path.cwd()) or Run.new(root, argv, Path.cwd())
+    except (NotStarted, Busy) as error:
+        raise Refused(str(error)) from error
+    except OSError as error:
+        raise Refused(
+            f"cannot keep the run's state below {root}: {error.strerror}; name another --state-dir"
+        ) from error
+    settings = installed(argv, options.settings)
+    try:
+        supervisor = Supervisor(base, Hub(), folder, FileHistory(root / "history.jsonl"), settings)
+        outcome = show(supervisor, supervisor.hub, options.view)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    except TargetError as error:
+        raise Refused(str(error)) from error
+    finally:
+        folder.close()
+    if options.view != "json":
+        print(_last_words(outcome, folder), file=sys.stderr)
+    return outcome.status
+
+
+def _last_words(outcome: Outcome, folder: Run) -> str:
+    text = {"left": "left running", "stopped": "stopped", "crashed": "failed", "stalled": "stood still"}
+    words = f"bringup: {text.get(outcome.state, outcome.state)}: {outcome.text}"
+    if outcome.state == "left":
+        words += f"\nbringup: `{mask(shlex.join(['bringup', 'run', '--', *folder.data['argv']]))}` goes on with it"
+    return f"{words}\nbringup: everything is kept in {folder.folder}"
+
+
+def watch(path: Path, options: Options, base: Base) -> int:
+    """`bringup watch`: the exit status. Refused when the log cannot be read."""
+    try:
+        watcher = Watcher(base, Hub(), path, options.settings)
+        watcher.check()
+        return show(watcher, watcher.hub, options.view).status
+    except (TailError, ValueError) as error:
+        raise Refused(str(error)) from error
+
+
+def show(runner: Runner, hub: Hub, view: View) -> Outcome:
+    """Runs it on a thread and shows what it tells until it is over. Raises what it raises."""
+    ended: list[Outcome | BaseException] = []
+
+    def work() -> None:
+        try:
+            ended.append(runner.run())
+        except BaseException as error:
+            ended.append(error)
+        finally:
+            hub.close()
+
+    news = hub.subscribe(0)
+    with _signals(runner):
+        thread = threading.Thread(target=work, name="supervisor")
+        thread.start()
+        try:
+            _show(view, hub, news, runner)
+        except BrokenPipeError:  # nobody reads any more: the server is none of their business
+            runner.leave()
+            with contextlib.suppress(OSError):
+                sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        thread.join()
+    if isinstance(ended[0], BaseException):
+        raise ended[0]
+    return ended[0]
+
+
+def _show(view: View, hub: Hub, news: Subscription, runner: Runner) -> None:
+    if view == "json":
+        show_json(hub, news, sys.stdout)
+    elif view == "plain":
+        show_plain(hub, news, sys.stdout)
+    else:
+        show_picture(hub, news, runner)
+
+
+@contextlib.contextmanager
+def _signals(runner: Runner) -> Iterator[None]:
+    """Ctrl-C and SIGTERM stop the server by the ladder, the second one leaves at once; a terminal that goes away takes
+    nothing with it. Handlers only set flags."""
+    asked = False
+
+    def handle(number: int, _frame: Any) -> None:
+        nonlocal asked
+        if number == signal.SIGHUP or asked:
+            runner.leave()
+        else:
+            asked = True
+            os.write(2, b"\nbringup: stopping the server; once more leaves at once and lets it run\n")
+            runner.stop()
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

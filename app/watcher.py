@@ -1,0 +1,104 @@
+"""A log that somebody else's server writes in; the same news as of our own server out. Nothing is started or ended."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app import health
+from app.attempt import Asked, Attempt, Limits
+from app.core.secrets import mask
+from app.hub import Hub
+from app.reading import Reading, Told
+from app.report import to_json
+from app.supervisor import Outcome, Settings
+from app.tail import Tail
+
+if TYPE_CHECKING:
+    from app.knowledge import Base
+
+
+class Watcher:
+    """One watched log. `run` blocks until `stop` or `leave`, which may be called from any thread."""
+
+    def __init__(self, base: Base, hub: Hub, path: Path, settings: Settings | None = None) -> None:
+        """Raises TailError at once when `path` can never be a log that is followed."""
+        self.settings = settings or Settings()
+        self.hub, self.path = hub, path
+        self.asked = Asked()
+        self._base = base
+        self._known: set[str] = set()
+        self._state = "starting"
+        self._report: dict[str, Any] | None = None
+        self._verdict: dict[str, Any] | None = None
+        limits = Limits(self.settings.limits.silence, None, None)
+        self._reading = Reading(
+            base, versions=self.settings.versions, release=self.settings.release, gpu=self.settings.gpu,
+            pace=self.settings.pace, silence=limits.silence,
+        )  # fmt: skip
+        url = self.settings.health_url
+        where = health.endpoint([], url) if url else None
+        self._attempt = Attempt(
+            self._reading, Tail(path), self.asked, self._say, self._show, where=where, limits=limits
+        )
+
+    def check(self) -> None:
+        """Raises TailError when the log cannot be read: a directory, a pipe, no permission."""
+        with Tail(self.path) as tail:
+            for _ in tail.read():
+                return
+
+    def stop(self) -> None:
+        """Ends the watch."""
+        self.asked.stop.set()
+        self.asked.wake()
+
+    leave = stop
+
+    def choose(self, name: str) -> None:
+        """ValueError: somebody else's server is not ours to start."""
+        raise ValueError("this server is not ours to start; start it with `bringup run`")
+
+    def run(self) -> Outcome:
+        """Until the watch is ended. TailError when the log cannot be read."""
+        self.check()
+        what = "" if self.path.exists() else ", which is not there yet"
+        self._say(Told("watching", f"{self.path}{what}", {"log": str(self.path)}))
+        end = self._attempt.follow()
+        self._attempt.tail.close()
+        cause = end.status.cause
+        state = "crashed" if end.status.state == "crashed" else "stopped"
+        rule = cause.rule.id if cause else None
+        outcome = Outcome("crashed" if state == "crashed" else "stopped", "the watch was ended", rule, was_ready=True)
+        self._say(Told("over", outcome.text, {"state": outcome.state, "rule": rule, "status": outcome.status}))
+        return outcome
+
+    def _say(self, told: Told) -> None:
+        if told.kind == "state":
+            self._state = told.data["state"]
+        elif told.kind == "again":
+            self._state, self._verdict, self._report = "starting", None, None
+        elif told.kind == "verdict":
+            self._verdict = dict(told.data) if told.data["stage"] != "withdrawn" else None
+        status = self._reading.status
+        if self._state != "stalled" and told.kind in ("verdict", "failure", "symptom"):
+            self._state = status.state if status.state in ("crashed", "stopped") else self._state
+        if told.kind in ("state", "verdict", "again"):
+            self._show()
+        self.hub.publish(told.kind, mask(told.text), dict(told.data))
+        if told.kind == "verdict" and status.cause is not None:
+            self._report = to_json(status, str(self.path), self._base)
+            cause = next(verdict for verdict in self._report["verdicts"] if verdict["role"] == "cause")
+            data = {"rule": cause["rule"], "remedies": cause["remedies"]}
+            self.hub.publish("remedies", f"{len(cause['remedies'])} remedies", data)
+
+    def _show(self) -> None:
+        status = self._reading.status
+        self.hub.status = {
+            "schema": 1, "run": None, "state": self._state, "attempt": 1,
+            "argv": [mask(word) for word in status.argv] if status.argv else None, "began": None,
+            "log": str(self.path), "pid": None, "verdict": self._verdict, "report": self._report, "offers": [],
+            "attempts": [], "mode": "off", "lines": self._reading.last_lines(),
+            **self._reading.snapshot(time.monotonic()),
+        }  # fmt: skip
