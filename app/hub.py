@@ -76,7 +76,6 @@ class Hub:
     def __init__(self, keep: int = KEEP, first: int = 1, clock: Callable[[], float] = time.time) -> None:
         """`first` is the id of the first news: a restarted bringup goes on counting."""
         self._ring: deque[News] = deque(maxlen=keep)
-        self._first = first
         self._next_id = first
         self._clock = clock
         self._changed = threading.Condition()
@@ -101,7 +100,7 @@ class Hub:
     def resume(self, last: int) -> None:
         """Goes on counting after `last`, the id of the latest news of an earlier bringup. Before any news only."""
         with self._changed:
-            self._first = self._next_id = last + 1
+            self._next_id = last + 1
 
     def stamp(self, kind: str, text: str, data: Mapping[str, Any] | None = None) -> News:
         """The news that `publish` would publish now, not told yet: for a publisher that writes it down before."""
@@ -138,7 +137,7 @@ class Hub:
         with self._changed:
             start = self.last if after is None else min(after, self.last)
             oldest = self._ring[0].id if self._ring else self._next_id
-            missed = max(0, oldest - 1 - max(start, self._first - 1)) if after else 0
+            missed = max(0, oldest - 1 - start) if after else 0
             reader = Subscription(self, max(start, oldest - 1), missed, wake)
             if wake is not None:
                 self._readers.add(reader)
