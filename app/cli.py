@@ -400,7 +400,7 @@ def run(command: tuple[str, ...], directories: tuple[Path, ...], disable: tuple[
     from . import live
 
     try:
-        sys.exit(live.run(list(command), follow_options(given), knowledge(directories, disable)))
+        sys.exit(live.run(list(command), follow_options(given), lambda: knowledge(directories, disable)))
     except (live.Refused, ValueError) as error:
         raise click.UsageError(str(error)) from None
 
@@ -418,7 +418,7 @@ def watch(file: Path, directories: tuple[Path, ...], disable: tuple[str, ...], *
     from . import live
 
     try:
-        sys.exit(live.watch(file, follow_options(given), knowledge(directories, disable)))
+        sys.exit(live.watch(file, follow_options(given), lambda: knowledge(directories, disable)))
     except (live.Refused, ValueError) as error:
         raise click.UsageError(str(error)) from None
 
@@ -455,7 +455,7 @@ def demo(name: str, speed: float, fallback: str, stay: bool, no_tui: bool, as_js
     with tempfile.TemporaryDirectory(prefix="bringup-demo-") as folder:
         status = demos.run(
             name, Path(folder), view, knowledge((), ()), speed=speed, mode=fallback, attended=attended,  # type: ignore[arg-type]
-            stay=None if stay else 3.0,
+            stay=None if stay else min(3.0, 60 / speed),
         )  # fmt: skip
     sys.exit(status)
 

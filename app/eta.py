@@ -59,25 +59,22 @@ class Pace:
     _units: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS))
     _at: float | None = None
     _done: int = 0
-    _first: bool = True
+    _outlier: bool = False
+    """Whether the only unit known is the first one."""
 
     def step(self, done: int, now: float) -> None:
         """`done` units are done at the time `now`. A figure that falls begins anew; one that stays says nothing."""
         if self._at is None or done < self._done:
             self._units.clear()
-            self._at, self._done, self._first = now, done, True
+            self._at, self._done, self._outlier = now, done, False
             return
         if done == self._done:
             return
         each = max(0.0, now - self._at) / (done - self._done)
-        if self._first and done - self._done == 1 and self._done == 0:
-            self._first = False
-            self._units.append(each)
-        else:
-            if not self._first and len(self._units) == 1:
-                self._units.clear()  # only the first was there
-            self._first = False
-            self._units.extend([each] * min(done - self._done, STEPS))
+        if self._outlier:
+            self._units.clear()
+        self._outlier = self._done == 0 and done == 1
+        self._units.extend([each] * min(done - self._done, STEPS))
         self._at, self._done = now, done
 
     @property

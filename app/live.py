@@ -8,23 +8,23 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from app.attempt import Limits
-from app.core.secrets import mask
 from app.history import FileHistory
 from app.hub import Hub, Subscription
 from app.knowledge import Base
+from app.offers import masked
 from app.runs import Busy, Run, state_directory
 from app.supervisor import Outcome, Settings, Supervisor
 from app.tail import TailError
 from app.targets import NotStarted, Patience, TargetError
 from app.targets.child import find_command
 from app.terminal import show_json, show_picture, show_plain
-from app.watcher import Watcher
+from app.watcher import Watcher, check
 
 View = Literal["picture", "plain", "json"]
 
@@ -96,8 +96,8 @@ def installed(argv: Sequence[str], settings: Settings) -> Settings:
     return replace(settings, versions={**found.versions, **settings.versions}, gpu=settings.gpu or found.sm)
 
 
-def run(argv: Sequence[str], options: Options, base: Base) -> int:
-    """`bringup run`: the exit status. Refused when nothing was started."""
+def run(argv: Sequence[str], options: Options, load: Callable[[], Base]) -> int:
+    """`bringup run`: the exit status. Refused when nothing was started; the rules are loaded after the first checks."""
     root = options.root
     try:
         find_command(argv, os.environ, Path.cwd())
@@ -110,7 +110,7 @@ def run(argv: Sequence[str], options: Options, base: Base) -> int:
         ) from error
     settings = installed(argv, options.settings)
     try:
-        supervisor = Supervisor(base, Hub(), folder, FileHistory(root / "history.jsonl"), settings)
+        supervisor = Supervisor(load(), Hub(), folder, FileHistory(root / "history.jsonl"), settings)
         outcome = show(supervisor, supervisor.hub, options.view)
     except ValueError as error:
         raise Refused(str(error)) from error
@@ -127,15 +127,15 @@ def _last_words(outcome: Outcome, folder: Run) -> str:
     text = {"left": "left running", "stopped": "stopped", "crashed": "failed", "stalled": "stood still"}
     words = f"bringup: {text.get(outcome.state, outcome.state)}: {outcome.text}"
     if outcome.state == "left":
-        words += f"\nbringup: `{mask(shlex.join(['bringup', 'run', '--', *folder.data['argv']]))}` goes on with it"
+        words += f"\nbringup: `{shlex.join(['bringup', 'run', '--', *masked(folder.data['argv'])])}` goes on with it"
     return f"{words}\nbringup: everything is kept in {folder.folder}"
 
 
-def watch(path: Path, options: Options, base: Base) -> int:
+def watch(path: Path, options: Options, load: Callable[[], Base]) -> int:
     """`bringup watch`: the exit status. Refused when the log cannot be read."""
     try:
-        watcher = Watcher(base, Hub(), path, options.settings)
-        watcher.check()
+        check(path)
+        watcher = Watcher(load(), Hub(), path, options.settings)
         return show(watcher, watcher.hub, options.view).status
     except (TailError, ValueError) as error:
         raise Refused(str(error)) from error

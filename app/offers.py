@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from app.core.advice import advise
@@ -15,6 +15,23 @@ if TYPE_CHECKING:
     from app.core.diagnosis import Status
     from app.core.verdicts import Verdict
     from app.knowledge import Base
+
+
+def masked(argv: Sequence[str]) -> list[str]:
+    """A command line without its secrets: those within a word, and those that follow their flag."""
+    shown = [mask(word) for word in argv]
+    for place in range(1, len(argv)):
+        flag, pair = argv[place - 1], mask(f"{argv[place - 1]} {argv[place]}")
+        if flag.startswith("-") and pair.startswith(f"{flag} ") and pair != f"{flag} {argv[place]}":
+            shown[place] = pair[len(flag) + 1 :]
+    return shown
+
+
+def scrubbed(value: Any) -> Any:
+    """JSON values with every command line in them masked."""
+    if isinstance(value, dict):
+        return {name: masked(inner) if name == "argv" and inner else scrubbed(inner) for name, inner in value.items()}
+    return [scrubbed(inner) for inner in value] if isinstance(value, list) else value
 
 
 def offers(status: Status, launch: Launch, environ: Mapping[str, str], base: Base) -> list[Rung]:

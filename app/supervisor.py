@@ -21,7 +21,7 @@ from app.health import Endpoint
 from app.history import Entry, History, keys
 from app.hub import Hub, News
 from app.ladder import Ask, Decision, Ladder, Launch, Mode, Retry, Rung, Start, Stop, rung_from
-from app.offers import offers
+from app.offers import masked, offers, scrubbed
 from app.reading import Reading, Told
 from app.report import to_json
 from app.runs import Run
@@ -89,20 +89,38 @@ class Supervisor:
         self.state: State = "idle"
         self.asked = Asked()
         self._base, self._history = base, history
-        self._origin = Launch(tuple(run.data["argv"]))
+        self._origin = _launch_from({"argv": run.data["argv"], "env": run.data.get("env", ())})
         self._cwd = Path(run.data["cwd"])
         self._ladder = Ladder(self.settings.mode, self.settings.max_attempts)
         self._number = 0
         self._launch = self._origin
-        self._via: Rung | None = None
+        self._via: Rung | None = rung_from(run.data["via"]) if run.data.get("via") else None
         self._attempt: Attempt | None = None
         self._child: Child | None = None
         self._began = 0.0
         self._known: set[str] = set()
         self._attempts: list[dict[str, Any]] = []
         self._offers: tuple[Rung, ...] = ()
+        self._asking = False
+        self.remedies: tuple[Rung, ...] = ()
+        """What the current verdict offers, named, as soon as it is known; replaced as one."""
         self._verdict: dict[str, Any] | None = None
         self._report: Mapping[str, Any] | None = None
+
+    @property
+    def launch(self) -> Launch:
+        """The launch of the current attempt, secrets and all."""
+        return self._launch
+
+    @property
+    def asking(self) -> bool:
+        """Whether it waits for a person to choose."""
+        return self._asking
+
+    def choices(self) -> tuple[Rung, ...]:
+        """Every remedy that can be named now: of the current verdict, and on offer from before."""
+        names = {rung.name for rung in self.remedies}
+        return self.remedies + tuple(rung for rung in self._offers if rung.name not in names)
 
     # Asked from outside
 
@@ -156,8 +174,9 @@ class Supervisor:
             before = Launch(ready.argv, tuple(sorted(ready.env.items())))
             if "***" not in str(ready.env):
                 day = time.strftime("%Y-%m-%d", time.localtime(ready.ended))
-                diff = tuple(f"+{mask(word)}" for word in ready.argv if word not in self._origin.argv)
-                gone = tuple(f"-{mask(word)}" for word in self._origin.argv if word not in ready.argv)
+                now, then = masked(self._origin.argv), masked(ready.argv)
+                diff = tuple(f"+{word}" for word in then if word not in now)
+                gone = tuple(f"-{word}" for word in now if word not in then)
                 title = f"The launch that became ready last ({day})"
                 self._ladder.before = Rung("before", "", title, before, gone + diff, True, proof="reproduced")
         return self._begin()
@@ -171,16 +190,20 @@ class Supervisor:
         notes = {"attempt": self._number, "launch": _launch_json(self._launch), "ladder": self._ladder.to_json(),
                  "via": _rung_json(self._via), "attempts": self._attempts}  # fmt: skip
         self._child, self._began = child, time.time()
-        handle = child.start(self._launch.argv, self._environ(), log, self._cwd, notes)
+        child.start(self._launch.argv, self._environ(), log, self._cwd, notes)
         self._verdict = self._report = None
-        self._offers = ()
+        self._offers = self.remedies = ()
         self._set("starting")
+        self._tell_attempt(child)
+        return self._follow(child, where, 0)
+
+    def _tell_attempt(self, child: Child) -> None:
+        assert child.state is not None
         diff = list(self._via.diff) if self._via else []
-        data = {"number": self._number, "argv": [mask(word) for word in self._launch.argv], "log": str(log),
-                "pid": handle.pid, "diff": diff, "via": self._via.title if self._via else None}  # fmt: skip
+        data = {"number": self._number, "argv": masked(self._launch.argv), "log": child.state.log,
+                "pid": child.state.pid, "diff": diff, "via": self._via.title if self._via else None}  # fmt: skip
         title = f"attempt {self._number}" + (f": {self._via.title}" if self._via else "")
         self._say(Told("attempt", title, data, f"attempt:{self._number}"))
-        return self._follow(child, where, 0)
 
     def _adopt(self) -> Attempt | None:
         """The server of an earlier bringup, and everything it had found out; None when it has started nothing."""
@@ -211,6 +234,7 @@ class Supervisor:
         told = [row for row in rows if row["data"].get("attempt") == self._number and row["kind"] == "verdict"]
         last = told[-1]["data"] if told else {}
         verdict = last.get("rule") if last.get("stage") != "withdrawn" else None
+        self._tell_attempt(child)  # unless that was done
         what = child.describe() if child.alive() else "a server that has ended meanwhile"
         self._say(Told("adopted", f"goes on with attempt {self._number}: {what}", {"pid": kept.pid, "log": kept.log}))
         where = health.endpoint(self._launch.argv, self.settings.health_url)
@@ -276,7 +300,7 @@ class Supervisor:
             return Outcome("stopped", "asked to stop", rule, interrupted=True)
         if isinstance(decision, Stop):
             self._offers = decision.rungs
-            data = {"rungs": [_shown(rung) for rung in decision.rungs], "tried": self._ladder.story()}
+            data = {"rungs": [shown(rung) for rung in decision.rungs], "tried": self._ladder.story()}
             self._say(Told("end", decision.reason, data, f"end:{self._number}"))
             return Outcome(state, decision.reason, rule, was_ready=end.was_ready)
         self._free_port()
@@ -285,18 +309,22 @@ class Supervisor:
     def _choose(self, ask: Ask) -> Decision:
         """Lets a person choose; without one, the offer is the end."""
         self._offers = ask.rungs
-        data = {"rungs": [_shown(rung) for rung in ask.rungs]}
+        data = {"rungs": [shown(rung) for rung in ask.rungs]}
         self._say(Told("ask", f"{len(ask.rungs)} remedies on offer", data, f"ask:{self._number}"))
         if not self.settings.attended:
             return Stop("nobody is here to choose; `--fallback auto` takes the safe ones by itself", ask.rungs)
-        while not (self.asked.stop.is_set() or self.asked.leave.is_set()):
-            name, self.asked.choice = self.asked.choice, None
-            chosen = next((rung for rung in ask.rungs if rung.name == name), None)
-            if chosen is not None:
-                return Start(chosen, "chosen")
-            self.asked.event.wait()
-            self.asked.event.clear()
-        return Stop("asked to stop", ask.rungs)
+        self._asking = True
+        try:
+            while not (self.asked.stop.is_set() or self.asked.leave.is_set()):
+                name, self.asked.choice = self.asked.choice, None
+                chosen = next((rung for rung in ask.rungs if rung.name == name), None)
+                if chosen is not None:
+                    return Start(chosen, "chosen")
+                self.asked.event.wait()
+                self.asked.event.clear()
+            return Stop("asked to stop", ask.rungs)
+        finally:
+            self._asking = False
 
     def _sleep(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -320,7 +348,7 @@ class Supervisor:
         """Keeps the attempt: in the status, the state file's notes to come, and the history."""
         cause = end.status.cause
         row: dict[str, Any] = {
-            "number": self._number, "argv": [mask(word) for word in self._launch.argv], "began": self._began,
+            "number": self._number, "argv": masked(self._launch.argv), "began": self._began,
             "ended": time.time(), "state": end.state, "rule": cause.rule.id if cause else None,
             "title": cause.rule.title if cause else None, "exit": exit_json(end.exit), "reason": end.reason,
             "log": attempt.tail.path, "diff": list(self._via.diff) if self._via else [],
@@ -337,8 +365,8 @@ class Supervisor:
 
     def _add_history(self, attempt: Attempt, state: str, rule: str = "", title: str = "", exit: str = "") -> None:
         key, model = keys(self._launch.argv)
-        masked = targets_state.mask({name: value or "" for name, value in self._launch.env})
-        env = {name: None if value is None else masked[name] for name, value in self._launch.env}
+        values = targets_state.mask({name: value or "" for name, value in self._launch.env})
+        env = {name: None if value is None else values[name] for name, value in self._launch.env}
         ready = attempt.ready_at - self._began if attempt.ready_at else None
         self._history.add(Entry(
             self.folder.name, self._number, key, model, self._launch.argv, env, attempt.tail.path, self._began,
@@ -386,12 +414,14 @@ class Supervisor:
         """The whole report of the verdict, with what can be done about it: made after the verdict was told."""
         attempt = self._attempt
         if attempt is None or self._verdict is None:
-            self._report, self._offers = None, ()
+            self._report, self._offers, self.remedies = None, (), ()
             return
         status = attempt.reading.status
         if status.cause is None or status.cause.rule.id != self._verdict["rule"]:
             return
-        self._report = to_json(status, attempt.tail.path, self._base)
+        self._report = scrubbed(to_json(status, attempt.tail.path, self._base))
+        assert self._report is not None
+        self.remedies = tuple(offers(status, self._launch, self._environ(), self._base))
         cause = next((verdict for verdict in self._report["verdicts"] if verdict["role"] == "cause"), None)
         if cause is not None:
             data = {"rule": cause["rule"], "remedies": cause["remedies"]}
@@ -402,11 +432,12 @@ class Supervisor:
         now = time.monotonic()
         self.hub.status = {
             "schema": 1, "run": self.folder.name, "state": self.state, "attempt": self._number,
-            "argv": [mask(word) for word in self._launch.argv], "began": self._began,
+            "argv": masked(self._launch.argv), "began": self._began,
             "log": attempt.tail.path if attempt else None,
             "pid": self._child.state.pid if self._child and self._child.state else None,
-            "verdict": self._verdict, "report": self._report, "offers": [_shown(rung) for rung in self._offers],
-            "attempts": list(self._attempts), "mode": self.settings.mode,
+            "verdict": self._verdict, "report": self._report, "offers": [shown(rung) for rung in self._offers],
+            "remedies": [shown(rung) for rung in self.remedies], "attempts": list(self._attempts),
+            "mode": self.settings.mode,
             "lines": attempt.reading.last_lines() if attempt else [],
             **(attempt.reading.snapshot(now) if attempt else {}),
         }  # fmt: skip
@@ -425,9 +456,9 @@ def _rung_json(rung: Rung | None) -> dict[str, Any] | None:
     return None if rung is None else asdict(rung)
 
 
-def _shown(rung: Rung) -> dict[str, Any]:
+def shown(rung: Rung) -> dict[str, Any]:
     """A rung as people and programs see it: no secrets."""
     return {
         "name": rung.name, "rule": rung.rule, "title": rung.title, "diff": list(rung.diff), "safe": rung.safe,
-        "cost": rung.cost, "proof": rung.proof, "argv": [mask(word) for word in rung.launch.argv],
+        "cost": rung.cost, "proof": rung.proof, "argv": masked(rung.launch.argv),
     }  # fmt: skip

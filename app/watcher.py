@@ -10,6 +10,7 @@ from app import health
 from app.attempt import Asked, Attempt, Limits
 from app.core.secrets import mask
 from app.hub import Hub
+from app.offers import masked, scrubbed
 from app.reading import Reading, Told
 from app.report import to_json
 from app.supervisor import Outcome, Settings
@@ -17,6 +18,13 @@ from app.tail import Tail
 
 if TYPE_CHECKING:
     from app.knowledge import Base
+
+
+def check(path: Path) -> None:
+    """Raises TailError when a log cannot be read: a directory, a pipe, no permission. One that is not there yet can."""
+    with Tail(path) as tail:
+        for _ in tail.read():
+            return
 
 
 class Watcher:
@@ -43,12 +51,6 @@ class Watcher:
             self._reading, Tail(path), self.asked, self._say, self._show, where=where, limits=limits
         )
 
-    def check(self) -> None:
-        """Raises TailError when the log cannot be read: a directory, a pipe, no permission."""
-        with Tail(self.path) as tail:
-            for _ in tail.read():
-                return
-
     def stop(self) -> None:
         """Ends the watch."""
         self.asked.stop.set()
@@ -62,7 +64,7 @@ class Watcher:
 
     def run(self) -> Outcome:
         """Until the watch is ended. TailError when the log cannot be read."""
-        self.check()
+        check(self.path)
         what = "" if self.path.exists() else ", which is not there yet"
         self._say(Told("watching", f"{self.path}{what}", {"log": str(self.path)}))
         end = self._attempt.follow()
@@ -88,8 +90,8 @@ class Watcher:
             self._show()
         self.hub.publish(told.kind, mask(told.text), dict(told.data))
         if told.kind == "verdict" and status.cause is not None:
-            self._report = to_json(status, str(self.path), self._base)
-            cause = next(verdict for verdict in self._report["verdicts"] if verdict["role"] == "cause")
+            self._report = report = scrubbed(to_json(status, str(self.path), self._base))
+            cause = next(verdict for verdict in report["verdicts"] if verdict["role"] == "cause")
             data = {"rule": cause["rule"], "remedies": cause["remedies"]}
             self.hub.publish("remedies", f"{len(cause['remedies'])} remedies", data)
 
@@ -97,7 +99,7 @@ class Watcher:
         status = self._reading.status
         self.hub.status = {
             "schema": 1, "run": None, "state": self._state, "attempt": 1,
-            "argv": [mask(word) for word in status.argv] if status.argv else None, "began": None,
+            "argv": masked(status.argv) if status.argv else None, "began": None,
             "log": str(self.path), "pid": None, "verdict": self._verdict, "report": self._report, "offers": [],
             "attempts": [], "mode": "off", "lines": self._reading.last_lines(),
             **self._reading.snapshot(time.monotonic()),

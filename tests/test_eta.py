@@ -32,10 +32,14 @@ def test_the_first_step_is_an_outlier_once_there_are_others() -> None:
     pace.step(2, 62.0)
     pace.step(3, 64.0)
     pace.step(4, 66.0)
+    few = pace.left(11, 66.0)
+    assert few is not None
+    assert (few.low, few.seconds, few.high) == (7.0, 14.0, 28.0), "three of them are not many either"
     pace.step(5, 68.0)
-    later = pace.left(11, 68.0)
+    pace.step(6, 70.0)
+    later = pace.left(11, 70.0)
     assert later is not None
-    assert (later.low, later.seconds, later.high) == (12.0, 12.0, 12.0)
+    assert (later.low, later.seconds, later.high) == (10.0, 10.0, 10.0)
     assert pace.rate == 0.5
 
 
