@@ -91,7 +91,7 @@ def _write_case(
     (folder / "case.yaml").write_text(
         yaml.safe_dump({key: value for key, value in label.items() if value is not None}, sort_keys=False)
     )
-    case = Case(folder.name, folder, cause, origin, link, "", idle, True, "")
+    case = Case(folder.name, folder, cause, origin, link, "", idle, True, "", "")
     (folder / "expect.txt").write_text(to_text(status, f"{folder.name}/server.log", base))
     yield f"wrote {folder}/server.log, case.yaml, expect.txt"
     judged = case.judge(status)

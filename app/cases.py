@@ -36,6 +36,8 @@ class Case:
     idle: float
     complete: bool
     argv: str
+    unexplained: str
+    """Why no rule can name this cause from this log, where that is so; "" otherwise."""
 
     @property
     def log(self) -> Path:
@@ -83,6 +85,7 @@ def cases(folder: Path) -> Iterator[Case]:
                 place.parent.name, place.parent, str(data["cause"]), str(data.get("origin", "rebuilt")),
                 str(data.get("source", "")), str(data.get("engine", "")), float(data.get("idle", 0)),
                 bool(data.get("complete", True)), str(data.get("argv", "")),
+                str(data.get("unexplained", "")),
             )  # fmt: skip
         except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{place}: not a case: {error}") from None

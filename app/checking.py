@@ -108,7 +108,7 @@ def _of_case(case: Case, base: Base, keys: dict[str, str]) -> list[str]:
     if len(same) > 1:
         names = " and ".join(verdict.rule.id for verdict in same)
         out.append(f"{place}: {names} hold on the same line; one must supersede the other")
-    if case.cause not in NOTHING and case.cause not in keys:
+    if case.cause not in NOTHING and case.cause not in keys and not case.unexplained:
         out.append(f"{place}: there is no rule for {case.cause}")
     if not case.expected.exists():
         out.append(f"{place}: expect.txt is missing; write it with `BLESS=1 pytest tests/test_cases.py`")

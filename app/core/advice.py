@@ -52,7 +52,8 @@ def _advice(remedy: Remedy, verdict: Verdict, status: Status, base: Any) -> dict
         env = {name: _value(value, verdict.names, status) for name, value in remedy.env}
         if settings or env:
             engine = status.facts.engine or (remedy.engines[0] if len(remedy.engines) == 1 else None)
-            change, blocked = _change(settings, env, engine, status, base)
+            spec = dict(remedy.versions).get(engine or "")
+            change, blocked = _change(settings, env, engine, status, base, spec)
     except Unknown as unknown:
         blocked = str(unknown)
     return {
@@ -69,7 +70,8 @@ def _advice(remedy: Remedy, verdict: Verdict, status: Status, base: Any) -> dict
 
 
 def _change(
-    settings: Mapping[str, Any], env: Mapping[str, Any], engine: str | None, status: Status, base: Any
+    settings: Mapping[str, Any], env: Mapping[str, Any], engine: str | None, status: Status, base: Any,
+    spec: str | None,
 ) -> tuple[dict[str, Any] | None, str | None]:
     """The changed launch in the contract's shape, and why it is not possible where it is not."""
     from .remedies import apply, to_json
@@ -80,9 +82,10 @@ def _change(
             return None, "the log does not tell which engine this is; give its command line with --argv"
         engine = "unknown"
     knobs, table = base.knobs(engine)
+    among = ",".join(filter(None, (facts.releases, spec)))
     change = apply(
         settings, status.argv, engine, facts.version or facts.release, knobs, table, env=env,
-        among=[facts.releases] if facts.releases else None, accepted=bool(facts.args) or facts.ready is not None,
+        among=[among] if among else None, accepted=bool(facts.args) or facts.ready is not None,
     )  # fmt: skip
     shown = to_json(change)
     body = shown["change"] if change.blocked is None else None
@@ -107,6 +110,18 @@ def _value(value: Any, names: Mapping[str, str], status: Status) -> Any:
     return value
 
 
+def _written(name: str, argv: tuple[str, ...] | None) -> str | None:
+    """The value of `--name` on a command line, the last one; None where it is not written out."""
+    flag = "--" + name.replace("_", "-")
+    found = None
+    for word, following in zip(argv or (), [*(argv or ())[1:], ""], strict=False):
+        if word == flag:
+            found = following
+        elif word.startswith(flag + "="):
+            found = word.partition("=")[2]
+    return found
+
+
 def evaluate(expression: str, names: Mapping[str, str], status: Status) -> Any:
     """An expression of a rule, over captured names and facts.
 
@@ -119,7 +134,7 @@ def evaluate(expression: str, names: Mapping[str, str], status: Status) -> Any:
     known.update({name: value for name, value in facts.memory.items() if value is not None and name not in known})
 
     def arg(name: str) -> Any:
-        value = facts.args.get(name)
+        value = facts.args.get(name) or _written(name, status.argv)
         if value in (None, "", "None"):
             raise Unknown(f"needs {name}, which this log does not tell")
         return value

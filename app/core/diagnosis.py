@@ -268,11 +268,12 @@ class Diagnosis:
         if cause is not None:
             return cause.rule.outcome
         ready = self._facts.ready or 0
-        if any(verdict.rule.outcome == "stopped" and verdict.number > ready for verdict in verdicts):
+        # Of consequence lines the first decides: a crash ends in the same tear-down lines as a stop.
+        symptoms = [v for v in verdicts if v.number > ready and v.rule.outcome != "stalled"]
+        first = min(symptoms, key=lambda verdict: verdict.number, default=None)
+        if first is not None and first.rule.outcome == "stopped":
             return "stopped"
-        failed = max((v.number for v in verdicts if v.rule.outcome == "crashed"), default=0)
-        failed = max(failed, self._fatal)
-        if failed > ready:
+        if first is not None or self._fatal > ready:
             return "crashed"
         if self._stopped > ready:
             return "stopped"
