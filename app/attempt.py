@@ -23,6 +23,7 @@ from app.reading import Reading, Told
 from app.tail import Started, Tail, TailError
 from app.targets import Child, Exit, Patience, TargetError
 from app.targets.exit import signal_name
+from app.targets.processes import Ident, Process
 from app.targets.stacks import collect
 
 Ending = Literal["stopped", "crashed", "stalled", "left"]
@@ -37,11 +38,13 @@ SHOWN = 0.1
 class Limits:
     """How long what may last, in seconds. `silence` replaces the limits of the engine's phases (None: as they are).
     `stalled` is how long a start may stand still beyond its limit before it is ended, `linger` how long a process whose
-    log says that it failed may stay silent before it is; None: it is left alone."""
+    log says that it failed may stay silent before it is; None: it is left alone. `look` is the time between two looks
+    at a server that is ready: whether it still answers, and whether all of its processes are there."""
 
     silence: float | None = None
     stalled: float | None = 600.0
     linger: float | None = 60.0
+    look: float = 20.0
     patience: Patience = field(default_factory=Patience)
 
 
@@ -112,6 +115,8 @@ class Attempt:
         self._idle_at = 0.0
         self._saved_at = self._shown_at = time.monotonic()
         self._trouble = ""
+        self._members: dict[Ident, Process] = {}
+        self._members_at = 0.0
         self.ready_at: float | None = None
 
     # The loop
@@ -138,6 +143,7 @@ class Attempt:
                     self._silence(now)
                     self._hanging(now)
                     self._ask_health()
+                    self._missing(now)
                 self._keep(now)
                 self.tail.wait(self._pause(time.monotonic()))
         finally:
@@ -173,7 +179,7 @@ class Attempt:
             return 0.005
         when = [self.reading.due(now)]
         if self.child is not None:
-            when.append(5.0 if self.child.exit_fd() is not None else 0.2)
+            when.append(min(5.0, self.limits.look) if self.child.exit_fd() is not None else 0.2)
         if self.reading.last is not None and not self.reading.ready and not self._stopping:
             when.append(max(0.05, self._idle_at - now))
             if self.reading.failing is not None and self.limits.linger is not None:
@@ -350,7 +356,7 @@ class Attempt:
         threading.Thread(target=self._healthy, args=(self.where,), name="health", daemon=True).start()
 
     def _healthy(self, where: Endpoint) -> None:
-        """Asks until the server answers on a port of its own."""
+        """Asks until the server answers on a port of its own; and from then on now and then whether it still does."""
         pause, said, begun = 0.1, "", time.monotonic()
         while not self._over.is_set():
             good, words = health.ask(where.url)
@@ -359,7 +365,7 @@ class Attempt:
                 who = health.stranger(where.port, {process.pid for process in self.child.processes()})
             if good and who is None:
                 self._hand(partial(self._become_ready, words))
-                return
+                break
             if who is not None:
                 words = f"port {where.port} answers, but it belongs to somebody else: {who}"
             if words != said and (who is not None or time.monotonic() - begun > 5):
@@ -367,6 +373,32 @@ class Attempt:
                 self._hand(partial(self._say, Told("health", words, {"ok": False})))
             self._over.wait(pause)
             pause = min(pause * 1.5, 2.0)
+        failures = 0
+        while not self._over.wait(self.limits.look):
+            good, words = health.ask(where.url)
+            failures = 0 if good else failures + 1
+            if failures == 3 or (good and said):  # one that is busy may miss one
+                said = "" if good else words
+                text = f"it answers again: {words}" if good else f"it no longer answers: {words}"
+                self._hand(partial(self._say, Told("health", text, {"ok": good})))
+
+    def _missing(self, now: float) -> None:
+        """Tells when a process of a ready server ends: a scheduler that is killed leaves no line in some releases."""
+        if self.child is None or self.state != "ready" or now < self._members_at:
+            return
+        self._members_at = now + self.limits.look
+        members = {process.ident: process for process in self.child.processes()}
+        for ident, process in self._members.items():
+            if ident not in members:
+                data = {"pid": process.pid, "name": process.name}
+                self._say(Told("process", f"process {process} of the server has ended", data))
+        self._members = members
+        self._show()
+
+    @property
+    def processes(self) -> int:
+        """How many processes the server had when it was last looked at; 0 before it is ready."""
+        return len(self._members)
 
     def _become_ready(self, words: str) -> None:
         if self._exit is None and not self._stopping:

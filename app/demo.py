@@ -23,8 +23,9 @@ from app.hub import Hub
 from app.knowledge import Base
 from app.ladder import Mode
 from app.live import View, show
+from app.outcome import Settings
 from app.runs import Run
-from app.supervisor import Settings, Supervisor
+from app.supervisor import Supervisor
 
 PIECEWISE = "--enable-piecewise-cuda-graph"
 GLM = ("--model-path", "/models/GLM-5-NVFP4", "--tp", "4", "--quantization", "modelopt_fp4", "--trust-remote-code")

@@ -30,6 +30,10 @@ class Launch:
         """The same launch with more variables changed, and other words where given."""
         return Launch(tuple(argv or self.argv), tuple(sorted({**dict(self.env), **changes}.items())))
 
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"argv": list(self.argv), "env": [list(pair) for pair in self.env]}
+
 
 @dataclass(frozen=True, slots=True)
 class Rung:
@@ -201,11 +205,11 @@ class Ladder:
         """What `to_json` gave. KeyError, TypeError or ValueError for anything else."""
         before = rung_from(data["before"]) if data["before"] else None
         tried = [
-            Tried(_launch(row["launch"]), row["rule"], rung_from(row["via"]) if row["via"] else None, row["again"])
+            Tried(launch_from(row["launch"]), row["rule"], rung_from(row["via"]) if row["via"] else None, row["again"])
             for row in data["tried"]
         ]
         walls = [
-            Wall(_launch(row["launch"]), row["rule"], tuple(map(rung_from, row["offers"]))) for row in data["walls"]
+            Wall(launch_from(row["launch"]), row["rule"], tuple(map(rung_from, row["offers"]))) for row in data["walls"]
         ]
         useless = [(rule, what) for rule, what in data["useless"]]
         return cls(data["mode"], data["max_attempts"], before, tried, walls, useless, data["passing"])
@@ -219,10 +223,11 @@ def _times(count: int) -> str:
     return "1 attempt" if count == 1 else f"{count} attempts"
 
 
-def _launch(data: Mapping[str, Any]) -> Launch:
+def launch_from(data: Mapping[str, Any]) -> Launch:
+    """A launch from its JSON form."""
     return Launch(tuple(data["argv"]), tuple((name, value) for name, value in data["env"]))
 
 
 def rung_from(data: Mapping[str, Any]) -> Rung:
     """A rung from its JSON form."""
-    return Rung(**{**data, "launch": _launch(data["launch"]), "diff": tuple(data["diff"])})
+    return Rung(**{**data, "launch": launch_from(data["launch"]), "diff": tuple(data["diff"])})

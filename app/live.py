@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shlex
 import signal
@@ -18,8 +19,9 @@ from app.history import FileHistory
 from app.hub import Hub, Subscription
 from app.knowledge import Base
 from app.offers import masked
+from app.outcome import Outcome, Settings
 from app.runs import Busy, Run, state_directory
-from app.supervisor import Outcome, Settings, Supervisor
+from app.supervisor import Supervisor
 from app.tail import TailError
 from app.targets import NotStarted, Patience, TargetError
 from app.targets.child import find_command
@@ -68,7 +70,9 @@ def view_for(json: bool, no_tui: bool) -> View:
 def settings_from(given: Mapping[str, Any], view: View) -> Settings:
     """Settings from the command line's options. ValueError for a health URL that cannot be asked."""
     patience = Patience(ask=given["stop_timeout"]) if given.get("stop_timeout") is not None else Patience()
-    limits = Limits(given.get("silence"), given.get("stall_timeout") or None, given.get("linger") or None, patience)
+    limits = Limits(
+        given.get("silence"), given.get("stall_timeout") or None, given.get("linger") or None, patience=patience
+    )
     directory = given.get("log_dir")
     return Settings(
         mode=given.get("fallback") or "ask",
@@ -153,6 +157,8 @@ def show(runner: Runner, hub: Hub, view: View) -> Outcome:
         finally:
             hub.close()
 
+    gc.freeze()  # the rules live as long as we do: no collection looks at them again
+    sys.setswitchinterval(0.001)  # drawing must not keep the reading waiting
     news = hub.subscribe(0)
     with _signals(runner):
         thread = threading.Thread(target=work, name="supervisor")

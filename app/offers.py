@@ -83,3 +83,11 @@ def _rungs(
         shown = tuple(mask(entry) for entry in diff)
         out.append(Rung(label, cause.rule.id, title, changed, shown, row["safe"], row["cost"], row["proof"]))
     return out
+
+
+def shown(rung: Rung) -> dict[str, Any]:
+    """A rung as people and programs see it: no secrets."""
+    return {
+        "name": rung.name, "rule": rung.rule, "title": rung.title, "diff": list(rung.diff), "safe": rung.safe,
+        "cost": rung.cost, "proof": rung.proof, "argv": masked(rung.launch.argv),
+    }  # fmt: skip

@@ -27,9 +27,9 @@ SETTLED = 0.25
 """Seconds of silence after which what was written is judged as a whole."""
 BUSY = 2.0
 """Seconds between such judgements while bytes keep coming."""
-SHARE = 3.0
-"""A look at unfinished records is followed by a pause of this many times its own length, so that it takes a quarter of
-a core at most."""
+SHARE = 1.0
+"""A look at unfinished records is followed by a pause of this many times its own length, so that it takes half a core
+at most, and only while a traceback is being written."""
 UNSPOKEN = 900.0
 """Seconds of silence that are normal before any phase is known."""
 KEPT = 16 * 1024

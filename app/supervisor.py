@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from app import health
-from app.attempt import Asked, Attempt, End, Limits, exit_json
+from app.attempt import Asked, Attempt, End, exit_json
 from app.core.secrets import mask
 from app.health import Endpoint
 from app.history import Entry, History, keys
 from app.hub import Hub, News
-from app.ladder import Ask, Decision, Ladder, Launch, Mode, Retry, Rung, Start, Stop, rung_from
-from app.offers import masked, offers, scrubbed
+from app.ladder import Ask, Decision, Ladder, Launch, Retry, Rung, Start, Stop, launch_from, rung_from
+from app.offers import masked, offers, scrubbed, shown
+from app.outcome import TRANSIENT, Outcome, Settings, State
 from app.reading import Reading, Told
 from app.report import to_json
 from app.runs import Run
@@ -32,52 +33,10 @@ from app.targets import state as targets_state
 if TYPE_CHECKING:
     from app.knowledge import Base
 
-State = Literal["idle", "starting", "ready", "crashed", "stalled", "stopped"]
+__all__ = ["TRANSIENT", "Outcome", "Settings", "State", "Supervisor"]
 
-TRANSIENT = {
-    "host/port-in-use": "the port may be free in a moment",
-    "distributed/port-in-use": "the port may be free in a moment",
-    "hub/hub-unreachable": "the model hub may answer in a moment",
-}
-"""Causes that pass by themselves, by rule or by its key, and why the same launch may work later."""
 PORT_WAIT = 60.0
 """Seconds that a relaunch waits for its port to become free."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the person wants. `attended`: somebody is there to choose a remedy; without, `ask` ends with the offer.
-    `pace`: log seconds in one (replays). `versions` are those that the engine's own interpreter has."""
-
-    mode: Mode = "ask"
-    max_attempts: int = 6
-    attended: bool = False
-    log_directory: Path | None = None
-    health_url: str | None = None
-    limits: Limits = field(default_factory=Limits)
-    pace: float = 1.0
-    versions: Mapping[str, str] = field(default_factory=dict)
-    release: str | None = None
-    gpu: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended. `state` is the last state, "left" when the server was left running; `rule` the last cause;
-    `interrupted` that a person ended it before it was ready."""
-
-    state: Literal["stopped", "crashed", "stalled", "left", "refused"]
-    text: str
-    rule: str | None = None
-    interrupted: bool = False
-    was_ready: bool = False
-
-    @property
-    def status(self) -> int:
-        """The exit status of `bringup run`."""
-        if self.state == "left" or self.interrupted:
-            return 130
-        return {"stopped": 0 if self.was_ready else 1, "crashed": 1, "stalled": 3, "refused": 2}[self.state]
 
 
 class Supervisor:
@@ -89,7 +48,7 @@ class Supervisor:
         self.state: State = "idle"
         self.asked = Asked()
         self._base, self._history = base, history
-        self._origin = _launch_from({"argv": run.data["argv"], "env": run.data.get("env", ())})
+        self._origin = launch_from({"argv": run.data["argv"], "env": run.data.get("env", ())})
         self._cwd = Path(run.data["cwd"])
         self._ladder = Ladder(self.settings.mode, self.settings.max_attempts)
         self._number = 0
@@ -187,8 +146,8 @@ class Supervisor:
         log = self.folder.log_path(self._number, self.settings.log_directory)
         where = health.endpoint(self._launch.argv, self.settings.health_url)
         child = Child(self.folder.state_path, self.folder.name, [where.port] if where and where.port else [])
-        notes = {"attempt": self._number, "launch": _launch_json(self._launch), "ladder": self._ladder.to_json(),
-                 "via": _rung_json(self._via), "attempts": self._attempts}  # fmt: skip
+        notes = {"attempt": self._number, "launch": self._launch.to_json(), "ladder": self._ladder.to_json(),
+                 "via": asdict(self._via) if self._via else None, "attempts": self._attempts}  # fmt: skip
         self._child, self._began = child, time.time()
         child.start(self._launch.argv, self._environ(), log, self._cwd, notes)
         self._verdict = self._report = None
@@ -221,7 +180,7 @@ class Supervisor:
             return None
         notes = kept.notes
         self._number = int(notes["attempt"])
-        self._launch = _launch_from(notes["launch"])
+        self._launch = launch_from(notes["launch"])
         self._ladder = Ladder.from_json(notes["ladder"])
         self._ladder.mode, self._ladder.max_attempts = self.settings.mode, self.settings.max_attempts
         self._via = rung_from(notes["via"]) if notes["via"] else None
@@ -310,7 +269,8 @@ class Supervisor:
         """Lets a person choose; without one, the offer is the end."""
         self._offers = ask.rungs
         data = {"rungs": [shown(rung) for rung in ask.rungs]}
-        self._say(Told("ask", f"{len(ask.rungs)} remedies on offer", data, f"ask:{self._number}"))
+        count = "1 remedy" if len(ask.rungs) == 1 else f"{len(ask.rungs)} remedies"
+        self._say(Told("ask", f"{count} on offer", data, f"ask:{self._number}"))
         if not self.settings.attended:
             return Stop("nobody is here to choose; `--fallback auto` takes the safe ones by itself", ask.rungs)
         self._asking = True
@@ -398,7 +358,7 @@ class Supervisor:
             self._set(told.data["state"])
         elif told.kind == "verdict":
             self._verdict = data if data["stage"] != "withdrawn" else None
-        if told.kind in ("state", "verdict", "attempt", "ask"):
+        if told.kind in ("state", "verdict", "attempt", "ask", "remedies"):
             self._show()  # who is woken by the news finds it in the status
         news: News = self.hub.stamp(told.kind, mask(told.text), data)
         self.folder.note(news, key)
@@ -435,30 +395,10 @@ class Supervisor:
             "argv": masked(self._launch.argv), "began": self._began,
             "log": attempt.tail.path if attempt else None,
             "pid": self._child.state.pid if self._child and self._child.state else None,
+            "processes": attempt.processes if attempt else 0,
             "verdict": self._verdict, "report": self._report, "offers": [shown(rung) for rung in self._offers],
             "remedies": [shown(rung) for rung in self.remedies], "attempts": list(self._attempts),
             "mode": self.settings.mode,
             "lines": attempt.reading.last_lines() if attempt else [],
             **(attempt.reading.snapshot(now) if attempt else {}),
         }  # fmt: skip
-
-
-def _launch_json(launch: Launch) -> dict[str, Any]:
-    return {"argv": list(launch.argv), "env": [list(pair) for pair in launch.env]}
-
-
-def _launch_from(data: Mapping[str, Any]) -> Launch:
-    pairs: Sequence[Any] = data["env"]
-    return Launch(tuple(data["argv"]), tuple((name, value) for name, value in pairs))
-
-
-def _rung_json(rung: Rung | None) -> dict[str, Any] | None:
-    return None if rung is None else asdict(rung)
-
-
-def shown(rung: Rung) -> dict[str, Any]:
-    """A rung as people and programs see it: no secrets."""
-    return {
-        "name": rung.name, "rule": rung.rule, "title": rung.title, "diff": list(rung.diff), "safe": rung.safe,
-        "cost": rung.cost, "proof": rung.proof, "argv": masked(rung.launch.argv),
-    }  # fmt: skip

@@ -18,7 +18,7 @@ from app.hub import Dropped, Hub, News, Subscription
 OFTEN = 5.0
 """Seconds between two plain lines of progress in one phase."""
 STYLES = {"starting": "yellow", "ready": "green", "crashed": "red", "stalled": "magenta", "stopped": "blue"}
-QUIET = {"fact", "progress", "remedies", "said", "ended", "symptom"}
+QUIET = {"fact", "phase", "progress", "remedies", "said", "ended", "symptom", "again"}
 """News that the picture shows in another way."""
 
 
@@ -183,7 +183,9 @@ def _phases(status: Mapping[str, Any]) -> Any:
         state = phase["state"]
         if state == "pending":
             continue
-        sign = {"running": Text("▶", "yellow"), "done": Text("✓", "green"), "skipped": Text("–", "dim")}[state]
+        broken = state == "running" and status.get("state") in ("crashed", "stopped")
+        signs = {"running": ("▶", "yellow"), "done": ("✓", "green"), "skipped": ("–", "dim")}
+        sign = Text(*(("✗", "red") if broken else signs[state]))
         bar: Any = Text("")
         count = ""
         if state == "running":
@@ -216,7 +218,8 @@ def _card(verdict: Mapping[str, Any], status: Mapping[str, Any], keys: bool) -> 
             rows += _remedy(Text(f"[{place}] " if keys else f"{place}. ", "bold cyan"), rung["title"], rung["diff"],
                             rung["safe"], rung["cost"])  # fmt: skip
         if keys:
-            rows.append(Text(f"press 1–{min(9, len(offers))} to start with that change, q to end", "bold"))
+            numbers = "1" if len(offers) == 1 else f"1 to {min(9, len(offers))}"
+            rows.append(Text(f"press {numbers} to start with that change, q to end", "bold"))
     elif cause is not None:
         for place, remedy in enumerate(cause["remedies"], 1):
             diff = remedy["change"]["diff"] if remedy["change"] and not remedy["blocked"] else []

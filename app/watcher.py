@@ -11,9 +11,9 @@ from app.attempt import Asked, Attempt, Limits
 from app.core.secrets import mask
 from app.hub import Hub
 from app.offers import masked, scrubbed
+from app.outcome import Outcome, Settings
 from app.reading import Reading, Told
 from app.report import to_json
-from app.supervisor import Outcome, Settings
 from app.tail import Tail
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class Watcher:
         self.hub.publish(told.kind, mask(told.text), dict(told.data))
         if told.kind == "verdict" and status.cause is not None:
             self._report = report = scrubbed(to_json(status, str(self.path), self._base))
+            self._show()
             cause = next(verdict for verdict in report["verdicts"] if verdict["role"] == "cause")
             data = {"rule": cause["rule"], "remedies": cause["remedies"]}
             self.hub.publish("remedies", f"{len(cause['remedies'])} remedies", data)

@@ -17,8 +17,9 @@ from app import fake_engine
 from app.history import FileHistory
 from app.hub import Hub, News, Subscription
 from app.knowledge import Base, load
+from app.outcome import Outcome, Settings
 from app.runs import Run
-from app.supervisor import Outcome, Settings, Supervisor
+from app.supervisor import Supervisor
 from app.targets.processes import Tree
 
 ROOT = Path(__file__).parents[2]

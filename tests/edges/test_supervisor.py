@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import ANY
 
+import psutil
 import pytest
 
 from app.attempt import Limits
 from app.history import FileHistory, keys
-from app.supervisor import Settings
+from app.outcome import Settings
 from app.targets import NotStarted, Patience
 from tests.edges.replay import FIXTURES, HEALTHY, STORY, engine, live, scene
-from tests.edges.servers import free_port
+from tests.edges.servers import free_port, until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -249,3 +252,31 @@ def test_secrets_are_masked_in_everything_that_is_told(tmp_path: Path) -> None:
     assert second[second.index("--api-key") + 1] == "***"
     run_file = next((tmp_path / "state" / "runs").glob("*/run.json"))
     assert run_file.stat().st_mode & 0o077 == 0
+
+
+def test_a_ready_server_that_no_longer_answers_or_loses_a_process_is_told(tmp_path: Path) -> None:
+    argv = engine(tmp_path, [scene(HEALTHY, health=True, children=1)], port=free_port())
+    with live(tmp_path, argv, Settings(limits=Limits(look=0.2, patience=QUICK))) as run:
+        pid = run.until("attempt").data["pid"]
+        run.until(lambda news: news.kind == "state" and news.data["state"] == "ready")
+        (child,) = psutil.Process(pid).children()
+        until(lambda: run.hub.status["processes"] == 2, "both processes are known")
+        child.kill()
+        assert run.until("process").data["pid"] == child.pid
+        os.kill(pid, signal.SIGSTOP)
+        assert "it no longer answers" in run.until("health").text
+        os.kill(pid, signal.SIGCONT)
+        assert "it answers again" in run.until("health").text
+        assert run.supervisor.state == "ready"
+
+
+def test_a_crash_after_ready_is_a_crash(tmp_path: Path) -> None:
+    gate = tmp_path / "may-die"
+    log = FIXTURES / "real-organic-oom-kill-after-ready" / "server.log"
+    argv = engine(tmp_path, [scene(log, health=True, exit=-9, gates=[["exit", str(gate)]])], port=free_port())
+    with live(tmp_path, argv, Settings(mode="off")) as run:
+        run.until(lambda news: news.kind == "state" and news.data["state"] == "ready")
+        gate.touch()
+        outcome = run.rest()
+    assert (outcome.state, outcome.status, outcome.was_ready) == ("crashed", 1, True)
+    assert run.of("exit")[0].data == {"status": -9, "oom": False, "evidence": ANY, "attempt": 1}
