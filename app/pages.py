@@ -121,3 +121,13 @@ def write_pages(base: Base, folder: Path) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return sorted(wanted)
+
+
+if __name__ == "__main__":
+    import sys
+
+    from .knowledge import load
+
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m app.pages FOLDER")
+    print(f"{len(write_pages(load(), Path(sys.argv[1])))} pages")

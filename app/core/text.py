@@ -22,6 +22,7 @@ STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)
 JOURNAL = re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ (?P<unit>[^\s\[:]+)(?:\[\d+\])?: ?")
 LEVEL = re.compile(r"(?:ERROR|CRITICAL|WARNING|INFO): +(?=(?:  )?File \"|Traceback \(|(?:\w+\.)*[A-Z]\w+(?:Error|Exception)\b)")
 LAUNCHER = re.compile(r"\[\d\d:\d\d:\d\d\] (?:stdout|stderr)/[A-Z]+ +")
+PIPED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)? \| +[A-Z]+ +\| +[\w.:-]+ +\| ?")
 COMPOSE = re.compile(r"(?P<unit>[A-Za-z0-9][\w.-]{0,80}?) +\| ")
 POD = re.compile(r"\[pod/(?P<unit>[^\]]+)\] ?")
 RANK = re.compile(r"\[(?P<rank>rank\d{1,5})\]: ?")
@@ -134,7 +135,7 @@ class Reader:
                     self._partial += text[: 256 * 1024 - len(self._partial)]
                     return
                 text, self._partial = self._partial + text, ""
-            elif first.isdigit() and (found := STAMP.match(text)):
+            elif first.isdigit() and ((found := STAMP.match(text)) or (found := PIPED.match(text))):
                 text = text[found.end() :]
             elif first.isupper() and ((found := JOURNAL.match(text)) or (found := LEVEL.match(text))):
                 text = text[found.end() :]

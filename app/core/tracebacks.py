@@ -20,6 +20,8 @@ BARE = re.compile(
 FIRST_IN_RECORD = re.compile(r"(?:hit an exception|Exception in worker|Error executing method[^:]*|failed[\w ]*): (?P<rest>.+)$")
 NATIVE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']+)'|^\s*what\(\):\s*(?P<what>.*)$")
 FATAL = re.compile(r"^(?P<type>Fatal Python error): (?P<message>.*)$|^(?P<signal>Segmentation fault|Bus error|Aborted)\b")
+PROCESS = re.compile(r"^Process [\w.-]+(?::\d+)?:$")
+"""What multiprocessing prints before a child's traceback."""
 NOTES = re.compile(r"^(?:The above exception was the direct cause|During handling of the above exception)")
 PACKAGE = re.compile(r"(?:site-packages|dist-packages)/(?P<package>[\w.-]+)")
 CHECKOUT = re.compile(r"/(?P<package>sglang|vllm|torch|flashinfer|sgl_kernel|triton|deep_gemm|transformers)/(?:[\w/]+\.py)$")
@@ -153,7 +155,7 @@ def _parse(lines: list[Line]) -> Iterator[Raised]:
         if now.type:
             if plain.startswith("from user code"):
                 now.user = True
-            elif NOTES.match(plain):
+            elif NOTES.match(plain) or PROCESS.match(plain):
                 yield from _done(now)
                 now = _Open()
             elif not now.user and (found := BARE.match(plain)) and _indent(text) <= now.indent:

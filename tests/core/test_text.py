@@ -41,10 +41,13 @@ FRAME = '  File "/opt/env/lib/python3.11/site-packages/flashinfer/jit/cpp_ext.py
         "\x00" + FRAME,
         "sglang-1  | 2026-02-20T10:11:12.123456789Z " + FRAME,
         "[2026-02-20 10:11:12 TP0] " + FRAME,
+        "2024-02-08 09:56:23 | ERROR | stderr | " + FRAME,
+        "ERROR:    " + FRAME.strip(),
+        "[16:10:33] stdout/INFO  " + FRAME,
     ],
 )
 def test_a_frame_comes_out_of_every_wrapper(raw: str) -> None:
-    assert texts(raw.encode()) == [FRAME]
+    assert [text.strip() for text in texts(raw.encode())] == [FRAME.strip()]
 
 
 def test_the_rank_of_the_prefix_wins_over_the_carriers() -> None:

@@ -89,6 +89,33 @@ ValueError: Weight output_partition_size = 320 is not divisible by weight quanti
     assert (raised.type, len(raised.frames), raised.complete) == ("ValueError", 1, False)
 
 
+def test_the_name_of_the_next_process_is_no_message() -> None:
+    assert shapes("""
+Traceback (most recent call last):
+  File "/x/a.py", line 1, in f
+AssertionError
+Process SpawnProcess-1:
+Traceback (most recent call last):
+  File "/x/b.py", line 1, in g
+KeyError: 'x'
+""") == [("AssertionError", "", 1), ("KeyError", "'x'", 1)]
+
+
+def test_a_traceback_logged_as_a_warning_ended_nothing() -> None:
+    lines = [
+        Line(1, "WON'T CONVERT f", "", "", "torch/_dynamo/convert_frame.py:2415", True, "W"),
+        Line(2, "Traceback (most recent call last):", "", "", "torch/_dynamo/convert_frame.py:2415", True, "W"),
+        Line(3, "RuntimeError: backend broke", "", "", "torch/_dynamo/convert_frame.py:2415", True, "W"),
+        Line(4, "Traceback (most recent call last):"),
+        Line(5, '  File "/x/b.py", line 1, in g'),
+        Line(6, "KeyError: 'x'"),
+    ]
+    records = Records()
+    done = [record for line in lines for record in records.add(line)] + list(records.flush())
+    raised = [item for record in done for item in exceptions(record)]
+    assert [(item.type, item.handled) for item in raised] == [("RuntimeError", True), ("KeyError", False)]
+
+
 def test_what_python_goes_on_after_is_handled() -> None:
     raised = read("""
 Exception ignored in: <function Pool.__del__ at 0x7f4648ac5bc0>
