@@ -14,8 +14,7 @@ State = Literal["idle", "starting", "ready", "crashed", "stalled", "stopped"]
 
 TRANSIENT = {
     "host/port-in-use": "the port may be free in a moment",
-    "distributed/port-in-use": "the port may be free in a moment",
-    "hub/hub-unreachable": "the model hub may answer in a moment",
+    "hub/hf-hub-unreachable-no-network": "the model hub may answer in a moment",
 }
 """Causes that pass by themselves, by rule or by its key, and why the same launch may work later."""
 

@@ -64,7 +64,7 @@ def test_the_rule_pages_are_current(base: Base) -> None:
 
 
 def test_causes_that_pass_by_themselves_are_named_as_the_rules_are(base: Base) -> None:
-    from app.supervisor import TRANSIENT
+    from app.outcome import TRANSIENT
 
     known = {rule.id for rule in base.rules()}
     assert set(TRANSIENT) <= known
