@@ -77,6 +77,7 @@ class Hub:
         """`first` is the id of the first news: a restarted bringup goes on counting."""
         self._ring: deque[News] = deque(maxlen=keep)
         self._next_id = first
+        self._before = first - 1
         self._clock = clock
         self._changed = threading.Condition()
         self._readers: set[Subscription] = set()
@@ -98,9 +99,10 @@ class Hub:
         return self._next_id - 1
 
     def resume(self, last: int) -> None:
-        """Goes on counting after `last`, the id of the latest news of an earlier bringup. Before any news only."""
+        """Goes on counting after `last`, the id of the latest news of an earlier bringup. Before any news only; who
+        subscribed before is not thought to have missed those."""
         with self._changed:
-            self._next_id = last + 1
+            self._next_id, self._before = last + 1, last
 
     def stamp(self, kind: str, text: str, data: Mapping[str, Any] | None = None) -> News:
         """The news that `publish` would publish now, not told yet: for a publisher that writes it down before."""
@@ -158,11 +160,12 @@ class Hub:
 
     def _next(self, after: int, timeout: float | None) -> News | None:
         with self._changed:
-            if not self._changed.wait_for(lambda: self.last > after or self.closed, timeout):
-                return None
-            if self.last <= after:
+            self._changed.wait_for(lambda: self.closed or (self._ring and self._ring[-1].id > after), timeout)
+            if not self._ring or self._ring[-1].id <= after:
                 return None
             oldest = self._ring[0].id
+            if after < self._before:
+                after = max(after, min(self._before, oldest - 1))
             if after + 1 < oldest:
                 gone = f"news {after + 1} to {oldest - 1} are no longer kept (only the last {self._ring.maxlen} are)"
                 raise Dropped(f"this reader fell behind: {gone}", oldest - 1)

@@ -54,13 +54,16 @@ def test_a_reader_that_does_not_read_never_blocks_the_publisher() -> None:
 
 def test_a_restarted_hub_goes_on_counting() -> None:
     hub = Hub()
+    early = hub.subscribe(0)
     hub.resume(41)
+    assert early.get(0) is None
     reader = hub.subscribe(after=40)
     hub.publish("state", "starting")
     news = reader.get(0)
     assert news is not None
     assert news.id == 42
     assert reader.missed == 1
+    assert early.get(0) == news
 
 
 def test_news_are_written_down_before_they_are_told() -> None:
