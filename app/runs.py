@@ -54,22 +54,22 @@ class Run:
         return directory / f"{self.name}-{name}" if directory else self.folder / name
 
     @classmethod
-    def new(cls, root: Path, argv: Sequence[str], cwd: Path) -> Run:
-        """Makes the folder of a new run. OSError when that is not possible."""
+    def new(cls, root: Path, argv: Sequence[str], cwd: Path, more: Mapping[str, Any] | None = None) -> Run:
+        """Makes the folder of a new run. `more` is kept with it: `env` (changed variables as pairs), `via` (the remedy
+        that led to this launch), `after` (the run it replaces). OSError when that is not possible."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = root / "runs" / f"{stamp}-{secrets.token_hex(3)}"
         folder.mkdir(parents=True, mode=0o700)
-        run = cls(
-            folder, {"schema": SCHEMA, "argv": list(argv), "cwd": str(cwd), "began": time.time(), "outcome": None}
-        )
+        data = {"schema": SCHEMA, "argv": list(argv), "cwd": str(cwd), "began": time.time(), "outcome": None}
+        run = cls(folder, {**(more or {}), **data})
         run.take()
         run._write()
         return run
 
     @classmethod
-    def unfinished(cls, root: Path, argv: Sequence[str], cwd: Path) -> Run | None:
-        """The latest run of this command line, started here, that was not brought to its end, with its lock taken;
-        None when there is none. Busy when a living bringup has it."""
+    def unfinished(cls, root: Path, argv: Sequence[str] | None, cwd: Path) -> Run | None:
+        """The latest run of this command line (None: of any, anywhere), started here, that was not brought to its end,
+        with its lock taken; None when there is none. Busy when a living bringup has it."""
         for path in sorted((root / "runs").glob("*/run.json"), reverse=True):
             try:
                 data = json.loads(path.read_bytes())
@@ -77,7 +77,7 @@ class Run:
                 continue
             if not isinstance(data, dict) or data.get("schema") != SCHEMA or data.get("outcome") is not None:
                 continue
-            if data.get("argv") == list(argv) and data.get("cwd") == str(cwd):
+            if argv is None or (data.get("argv") == list(argv) and data.get("cwd") == str(cwd)):
                 run = cls(path.parent, data)
                 run.take()
                 return run

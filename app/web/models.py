@@ -1,0 +1,168 @@
+"""What is asked of a target and what is answered, for checking and for the OpenAPI document. What the supervisor tells
+is richer than what is written down here: answers may have more members than these."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+CAUSE = "dynamo/flashinfer-fp4-jit-under-dynamo"
+DIFF = ["---enable-piecewise-cuda-graph"]
+Short = Annotated[str, StringConstraints(max_length=200)]
+KnobName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+KnobValue = bool | int | float | Short | None
+
+
+class Open(BaseModel):
+    """An answer."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Strict(BaseModel):
+    """A body: nothing else may be in it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class RemedyOut(Open):
+    """A change on offer. `name` is what a restart names."""
+
+    name: str = Field(examples=[f"{CAUSE}#1"])
+    rule: str = Field(examples=[CAUSE])
+    title: str = Field(examples=["Run without prefill (piecewise) CUDA graphs"])
+    diff: list[str] = Field(examples=[DIFF])
+    safe: bool
+    cost: str
+    proof: str = Field(examples=["reproduced"])
+    argv: list[str]
+
+
+class TargetOut(Open):
+    """A target as it is now. Secrets are masked."""
+
+    name: str = Field(examples=["server"])
+    kind: str = Field(examples=["child"], description="child: a process of ours; log: somebody else's log")
+    can: list[str] = Field(examples=[["stop", "restart"]])
+    tag: str = Field(examples=["20261201-102030-a1b2c3.1"], description="The ETag: run and attempt")
+    state: str = Field(examples=["starting"], description="idle, starting, ready, crashed, stalled or stopped")
+    run: str | None = None
+    attempt: int
+    phase: str | None = None
+    left: dict[str, Any] | None = Field(None, description="Seconds until ready with an interval, where known")
+    idle: float | None = Field(None, description="Seconds since the log grew")
+    verdict: dict[str, Any] | None = None
+    remedies: list[RemedyOut] = []
+
+
+class TargetsOut(Open):
+    """All targets."""
+
+    targets: list[TargetOut]
+
+
+class StartIn(Strict):
+    """A start as configured. `again` confirms that a launch is repeated that has just failed."""
+
+    again: bool = False
+    dry_run: bool = False
+
+
+class RestartIn(Strict):
+    """One remedy by its name, or knobs with values, or nothing (the same launch once more)."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True,
+        json_schema_extra={"examples": [
+            {"remedy": f"{CAUSE}#1"}, {"knobs": {"prefill_graph": "disabled"}, "dry_run": True},
+        ]},
+    )  # fmt: skip
+
+    remedy: Short | None = Field(default=None, description="The name of a remedy that the target offers")
+    knobs: dict[KnobName, KnobValue] = Field(
+        default={}, max_length=16, description="Values by knob; null is the default"
+    )
+    again: bool = Field(default=False, description="Confirms a launch that has just failed")
+    dry_run: bool = Field(default=False, description="Only say what would change")
+
+
+class PlannedOut(Open):
+    """What a start or restart comes to. `run` is null where nothing was done."""
+
+    title: str = Field(examples=["Run without prefill (piecewise) CUDA graphs"])
+    argv: list[str]
+    diff: list[str] = Field(examples=[DIFF])
+    run: str | None
+    attempt: int
+    done: bool
+
+
+class StoppedOut(Open):
+    """A stop is under way."""
+
+    stopping: bool
+
+
+class KnobOut(Open):
+    """A knob that a restart may set."""
+
+    name: str = Field(examples=["mem_fraction_static"])
+    title: str
+    type: str = Field(examples=["float"])
+    values: list[str]
+    minimum: float | None
+    maximum: float | None
+
+
+class KnobsOut(Open):
+    """The knobs of a target's engine."""
+
+    engine: str | None = Field(examples=["sglang"])
+    knobs: list[KnobOut]
+
+
+class ReportOut(Open):
+    """What `bringup explain --format json` prints for one log."""
+
+    schema_: int = Field(alias="schema", examples=[1])
+    source: str
+    state: str = Field(examples=["crashed"])
+    verdicts: list[dict[str, Any]]
+    fingerprint: str | None
+
+
+class RuleOut(Open):
+    """A rule in the list."""
+
+    id: str = Field(examples=[CAUSE])
+    area: str
+    title: str
+    role: str = Field(examples=["cause"])
+    status: str = Field(examples=["stable"])
+
+
+class RulesOut(Open):
+    """Every rule."""
+
+    rules: list[RuleOut]
+
+
+class RulePageOut(RuleOut):
+    """One rule whole; `page` is Markdown."""
+
+    page: str
+    references: list[str]
+    remedies: list[dict[str, Any]]
+
+
+class HealthOut(Open):
+    """A probe's answer."""
+
+    status: str = Field(examples=["ok"])
+
+
+class AuditOut(Open):
+    """Who asked for what, newest first."""
+
+    audit: list[dict[str, Any]]

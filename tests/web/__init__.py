@@ -1,0 +1,1 @@
+"""The web API: real servers on loopback, real processes, real event streams."""

@@ -1,0 +1,121 @@
+"""What can be asked of targets, and when it is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from app.hub import Hub
+from app.service import Watched
+from app.supervisor import Settings
+from app.watcher import Watcher
+from tests.edges.replay import HEALTHY, STORY, base, engine, scene
+from tests.edges.servers import free_port
+from tests.web.harness import serving
+
+PIECEWISE = "--enable-piecewise-cuda-graph"
+CAUSE = "dynamo/flashinfer-fp4-jit-under-dynamo"
+
+
+def test_a_server_is_started_restarted_by_a_knob_and_stopped(tmp_path: Path) -> None:
+    argv = engine(tmp_path, [scene(HEALTHY, health=True)], port=free_port())
+    with serving(tmp_path, [argv], begin=False) as running:
+        running.post("/api/targets/server/stop", status=409)
+        first = running.post("/api/targets/server/start")
+        running.until(lambda target: target["state"] == "ready", "ready")
+        running.post("/api/targets/server/start", status=409)
+        assert running.get("/startupz") == {"status": "ok"}
+
+        knobs = {row["name"]: row for row in running.get("/api/targets/server/knobs")["knobs"]}
+        assert knobs["mem_fraction_static"]["maximum"] == 1
+        assert not {"port", "host", "trust_remote_code", "json_model_override_args"} & knobs.keys()
+        body = {"knobs": {"mem_fraction_static": 0.8, "cuda_graph": "disabled"}}
+        planned = running.post("/api/targets/server/restart", body)
+        assert planned["diff"] == ["+--mem-fraction-static 0.8", "+--disable-cuda-graph"]
+        assert planned["run"] != first["run"]
+        running.post("/api/targets/server/restart", {"knobs": {"page_size": 16}}, status=409)
+        running.until(lambda target: target["state"] == "ready" and target["run"] == planned["run"], "ready again")
+        wrong = running.post("/api/targets/server/restart", {"knobs": {"mem_fraction_static": 2, "nope": 1}}, 422)
+        assert wrong["reasons"] == ["mem_fraction_static must be at most 1, not 2", "'nope' is no knob of sglang"]
+        same = running.post("/api/targets/server/restart", {"knobs": {"mem_fraction_static": 0.8}}, 422)
+        assert "already in force" in same["detail"]
+        assert running.post("/api/targets/server/stop") == {"stopping": True}
+        running.until(lambda target: target["state"] == "stopped", "the stop")
+        again = running.post("/api/targets/server/restart", status=202)
+        assert "--disable-cuda-graph" in again["argv"], "the launch that ran last"
+
+
+def test_the_launch_that_failed_is_not_repeated_unless_confirmed(tmp_path: Path) -> None:
+    crash = scene(STORY, needs=[PIECEWISE], exit=-9)
+    argv = engine(tmp_path, [crash, scene(HEALTHY)], PIECEWISE)
+    with serving(tmp_path, [argv]) as running:
+        running.until(lambda target: target["state"] == "crashed" and "start" in target["can"], "the crash")
+        refused = running.post("/api/targets/server/restart", status=409)
+        assert refused["rule"] == CAUSE
+        assert refused["remedies"][0] == f"{CAUSE}#1"
+        running.post("/api/targets/server/start", status=409)
+        assert running.client.get("/readyz").json()["targets"] == ["server"]
+        assert running.client.get("/startupz").status_code == 503
+        planned = running.post("/api/targets/server/restart", {"again": True})
+        running.until(lambda target: target["run"] == planned["run"] and target["state"] == "crashed", "the same end")
+
+
+def test_two_people_do_not_restart_twice(tmp_path: Path) -> None:
+    argv = engine(tmp_path, [scene(HEALTHY, health=True)], port=free_port())
+    with serving(tmp_path, [argv]) as running:
+        target = running.until(lambda target: target["state"] == "ready", "ready")
+        stale = {"if-match": '"20200101-000000-abcdef.1"'}
+        body = {"knobs": {"page_size": 16}}
+        problem = running.post("/api/targets/server/restart", body, 412, headers=stale)
+        assert problem["tag"] == target["tag"]
+        key = {"idempotency-key": "a1", "if-match": f'"{target["tag"]}"'}
+        first = running.client.post("/api/targets/server/restart", json=body, headers=key)
+        second = running.client.post("/api/targets/server/restart", json=body, headers=key)
+        assert (first.status_code, second.status_code) == (202, 202)
+        assert first.json() == second.json()
+        assert "idempotent-replayed" in second.headers
+        running.post("/api/targets/server/restart", {"knobs": {"page_size": 32}}, 422, headers=key)
+        running.until(lambda target: target["run"] == first.json()["run"] and target["state"] == "ready", "ready")
+        running.post("/api/targets/server/stop", status=412, headers={"if-match": f'"{target["tag"]}"'})
+        assert len(list((tmp_path / "state").rglob("attempt-1.log"))) == 2
+
+
+def test_a_remedy_is_chosen_while_the_supervisor_asks(tmp_path: Path) -> None:
+    crash = scene(STORY, needs=[PIECEWISE], exit=-9)
+    argv = engine(tmp_path, [crash, scene(HEALTHY, health=True)], PIECEWISE, port=free_port())
+    with serving(tmp_path, [argv], Settings(mode="ask", attended=True, release="0.5.9")) as running:
+        target = running.until(lambda target: target["offers"], "the offer")
+        planned = running.post("/api/targets/server/restart", {"remedy": target["offers"][0]["name"]})
+        assert (planned["run"], planned["attempt"]) == (target["run"], 2)
+        running.until(lambda target: target["state"] == "ready" and target["attempt"] == 2, "ready")
+
+
+def test_what_cannot_be_started_says_so_and_may_be_tried_again(tmp_path: Path) -> None:
+    with serving(tmp_path, [["/no/such/program"]]) as running:
+        target = running.until(lambda target: target.get("trouble"), "the refusal")
+        assert "/no/such/program" in target["trouble"]
+        assert target["can"] == ["start", "restart"]
+
+
+def test_a_watched_log_is_only_asked(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_bytes(STORY.read_bytes())
+    watched = Watched("server", Watcher(base(), Hub(), log, Settings()), tmp_path / "state")
+    with serving(tmp_path, [["true"]], begin=False) as running:
+        running.service.targets["other"] = watched
+        target = running.get("/api/targets/other")
+        assert (target["kind"], target["can"]) == ("log", [])
+        for action in ("start", "stop", "restart"):
+            problem = running.post(f"/api/targets/other/{action}", status=409)
+            assert "not ours" in problem["detail"]
+
+
+def test_a_target_that_is_not_there(tmp_path: Path) -> None:
+    with serving(tmp_path, [["true"], ["true"]], begin=False) as running:
+        problem = running.get("/api/targets/x", 404)
+        assert problem["detail"] == "there is no target 'x'; there are: t0, t1"
+        assert [target["name"] for target in running.get("/api/targets")["targets"]] == ["t0", "t1"]
+        assert running.get("/api/nothing", 404)["status"] == 404
+        assert running.client.put("/api/targets").status_code == 405
+        page = running.client.get("/docs").text
+        assert "/api/targets/{target}/restart" in page
+        assert "<script" not in page
