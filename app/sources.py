@@ -9,7 +9,8 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-CHUNK = 1024 * 1024
+CHUNK = 256 * 1024
+"""Bytes read at once: what fits the second-level cache is scanned twice as fast as a megabyte (docs/performance.md)."""
 
 
 class SourceError(Exception):
