@@ -369,12 +369,33 @@ def with_options(*rows: Sequence[Any]) -> Callable[[Any], Any]:
     return give
 
 
+API = [
+    click.option("--listen", metavar="ADDRESS",
+                 help="Where the web API listens (default: 127.0.0.1:8420, if that is free). What others can reach "
+                 "needs a token in BRINGUP_CONTROL_TOKEN, and may have one that only reads in BRINGUP_READ_TOKEN."),
+    click.option("--host-name", "hosts", multiple=True, metavar="NAME",
+                 help="A name that the web API also answers under (may be given again)."),
+    click.option("--no-api", is_flag=True, help="No web API."),
+]  # fmt: skip
+
+
 def follow_options(given: dict[str, Any]) -> Any:
     """What `run` and `watch` take, from their command lines."""
     from .live import Options, settings_from, view_for
 
     view = view_for(given["as_json"], given["no_tui"])
-    return Options(settings_from(given, view), view, given.get("state_dir"))
+    return Options(
+        settings_from(given, view), view, given.get("state_dir"), api_options(given), given.get("stay", False)
+    )
+
+
+def api_options(given: dict[str, Any]) -> Any:
+    """Where the web API is to be, from a command line."""
+    from .serving import Api
+
+    if given["no_api"] and given["listen"]:
+        raise click.UsageError("--listen and --no-api contradict each other")
+    return Api(given["listen"], tuple(given["hosts"]), given["no_api"])
 
 
 RUN_STATUSES = """\b
@@ -389,7 +410,8 @@ Exit status:
 
 @main.command(context_settings={"allow_interspersed_args": False}, epilog=RUN_STATUSES)
 @click.argument("command", nargs=-1, required=True, metavar="-- CMD...", type=click.UNPROCESSED)
-@with_options(FOLLOW, SEEN)
+@with_options(FOLLOW, SEEN, API)
+@click.option("--stay", is_flag=True, help="Stay after the end of the server: the web API can start it again.")
 @with_rules
 def run(command: tuple[str, ...], directories: tuple[Path, ...], disable: tuple[str, ...], **given: Any) -> None:
     """Start CMD, follow its start-up, name what breaks it, and start it again with what helps.
@@ -407,7 +429,7 @@ def run(command: tuple[str, ...], directories: tuple[Path, ...], disable: tuple[
 
 @main.command()
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-@with_options(SEEN)
+@with_options(SEEN, API)
 @with_rules
 def watch(file: Path, directories: tuple[Path, ...], disable: tuple[str, ...], **given: Any) -> None:
     """Follow the log FILE of a server that somebody else starts: phases, progress, and the verdict as it is written.
@@ -433,10 +455,13 @@ def watch(file: Path, directories: tuple[Path, ...], disable: tuple[str, ...], *
     "--fallback", type=click.Choice(["off", "ask", "auto"]), default="auto", show_default=True,
     help="As for `bringup run`.",
 )  # fmt: skip
-@click.option("--stay", is_flag=True, help="Stay after ready until Ctrl-C.")
+@click.option("--stay", is_flag=True, help="Stay until Ctrl-C; the web API can restart it.")
 @click.option("--no-tui", is_flag=True, help="Plain lines even on a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="Every news as one JSON object a line.")
-def demo(name: str, speed: float, fallback: str, stay: bool, no_tui: bool, as_json: bool) -> None:
+@with_options(API)
+def demo(
+    name: str, speed: float, fallback: str, stay: bool, no_tui: bool, as_json: bool, **given: Any
+) -> None:  # fmt: skip
     """Play a recorded start-up through the whole of bringup; no GPU and no engine needed.
 
     \b
@@ -452,12 +477,27 @@ def demo(name: str, speed: float, fallback: str, stay: bool, no_tui: bool, as_js
 
     view = view_for(as_json, no_tui)
     attended = view == "picture" and sys.stdin.isatty()
-    with tempfile.TemporaryDirectory(prefix="bringup-demo-") as folder:
-        status = demos.run(
-            name, Path(folder), view, knowledge((), ()), speed=speed, mode=fallback, attended=attended,  # type: ignore[arg-type]
-            stay=None if stay else min(3.0, 60 / speed),
-        )  # fmt: skip
+    try:
+        with tempfile.TemporaryDirectory(prefix="bringup-demo-") as folder:
+            status = demos.run(
+                name, Path(folder), view, knowledge((), ()), speed=speed, mode=fallback, attended=attended,  # type: ignore[arg-type]
+                stay=None if stay else min(3.0, 60 / speed), api=api_options(given),
+            )  # fmt: skip
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     sys.exit(status)
+
+
+@main.command("token")
+def token_command() -> None:
+    """Make a token for the web API: the token itself, and its hash for bringup.toml.
+
+    The token is for whoever asks; the hash opens nothing and may stand in a file.
+    """
+    from .web.access import hashed, new_token
+
+    made = new_token()
+    click.echo(f"token  {made}\nhash   {hashed(made)}")
 
 
 if __name__ == "__main__":

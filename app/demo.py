@@ -10,6 +10,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,11 +22,11 @@ from app.attempt import Limits
 from app.history import FileHistory
 from app.hub import Hub
 from app.knowledge import Base
-from app.ladder import Mode
+from app.ladder import Launch, Mode
 from app.live import View, show
 from app.outcome import Settings
-from app.runs import Run
-from app.supervisor import Supervisor
+from app.service import Served
+from app.serving import Api, beside
 
 PIECEWISE = "--enable-piecewise-cuda-graph"
 GLM = ("--model-path", "/models/GLM-5-NVFP4", "--tp", "4", "--quantization", "modelopt_fp4", "--trust-remote-code")
@@ -98,28 +99,30 @@ def prepare(demo: Demo, folder: Path, speed: float) -> list[str]:
 
 
 def run(name: str, folder: Path, view: View, base: Base, *, speed: float = 20.0, mode: Mode = "auto",
-        attended: bool = False, stay: float | None = 3.0) -> int:  # fmt: skip
+        attended: bool = False, stay: float | None = 3.0, api: Api | None = None) -> int:  # fmt: skip
     """Plays a demonstration in `folder`, `speed` times as fast as it was; `stay` seconds after ready it is stopped
-    (None: it stays until Ctrl-C). The exit status of `bringup run`."""
+    (None: it stays until Ctrl-C, and can be restarted through the API). The exit status of `bringup run`."""
     demo = DEMOS[name]
     argv = prepare(demo, folder, speed)
     limits = Limits(silence=demo.silence, stalled=2.0 if demo.silence else 600.0)
     settings = Settings(mode=mode, attended=attended, limits=limits, pace=speed, release=demo.release, gpu=demo.gpu)
-    kept = Run.new(folder / "state", argv, Path.cwd())
-    hub = Hub()
-    supervisor = Supervisor(base, hub, kept, FileHistory(folder / "state" / "history.jsonl"), settings)
+    hub, root = Hub(), folder / "state"
+    history = FileHistory(root / "history.jsonl")
+    served = Served("server", base, hub, root, Launch(tuple(argv)), Path.cwd(), settings, history, stay is None)
+    served.begin()
     if stay is not None:
-        threading.Thread(target=_leave_it, args=(hub, supervisor, stay), name="stay", daemon=True).start()
-    try:
-        return show(supervisor, hub, view).status
-    finally:
-        kept.close()
+        threading.Thread(target=_leave_it, args=(hub, served, stay), name="stay", daemon=True).start()
+    with beside(api or Api(off=True), base, root, [served]):
+        return show(served, hub, view).status
 
 
-def _leave_it(hub: Hub, supervisor: Supervisor, stay: float) -> None:
+def _leave_it(hub: Hub, served: Served, stay: float) -> None:
     """Ends the demonstration some seconds after the server became ready."""
-    for news in hub.subscribe(0):
+    told = hub.subscribe(0)
+    for news in told:
         if news.kind == "state" and news.data["state"] == "ready":
-            supervisor.asked.leave.wait(stay)
-            supervisor.stop()
+            end = time.monotonic() + stay
+            while time.monotonic() < end and not hub.closed:
+                told.get(end - time.monotonic())
+            served.stop()
             return

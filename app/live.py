@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -18,10 +18,12 @@ from app.attempt import Limits
 from app.history import FileHistory
 from app.hub import Hub, Subscription
 from app.knowledge import Base
+from app.ladder import Launch
 from app.offers import masked
 from app.outcome import Outcome, Settings
 from app.runs import Busy, Run, state_directory
-from app.supervisor import Supervisor
+from app.service import Served, Watched
+from app.serving import Api, beside
 from app.tail import TailError
 from app.targets import NotStarted, Patience, TargetError
 from app.targets.child import find_command
@@ -42,6 +44,9 @@ class Options:
     settings: Settings
     view: View = "plain"
     state_directory: Path | None = None
+    api: Api = field(default_factory=Api)
+    stay: bool = False
+    """Whether the end of the server is not the end of bringup: it can be started again through the API."""
 
     @property
     def root(self) -> Path:
@@ -112,10 +117,14 @@ def run(argv: Sequence[str], options: Options, load: Callable[[], Base]) -> int:
         raise Refused(
             f"cannot keep the run's state below {root}: {error.strerror}; name another --state-dir"
         ) from error
-    settings = installed(argv, options.settings)
     try:
-        supervisor = Supervisor(load(), Hub(), folder, FileHistory(root / "history.jsonl"), settings)
-        outcome = show(supervisor, supervisor.hub, options.view)
+        settings = installed(argv, options.settings)
+        base = load()
+        served = Served("server", base, Hub(), root, Launch(tuple(argv)), Path.cwd(), settings,
+                        FileHistory(root / "history.jsonl"), options.stay)  # fmt: skip
+        served.begin(folder)
+        with beside(options.api, base, root, [served]):
+            outcome = show(served, served.hub, options.view)
     except ValueError as error:
         raise Refused(str(error)) from error
     except TargetError as error:
@@ -123,7 +132,7 @@ def run(argv: Sequence[str], options: Options, load: Callable[[], Base]) -> int:
     finally:
         folder.close()
     if options.view != "json":
-        print(_last_words(outcome, folder), file=sys.stderr)
+        print(_last_words(outcome, served.folder or folder), file=sys.stderr)
     return outcome.status
 
 
@@ -139,8 +148,10 @@ def watch(path: Path, options: Options, load: Callable[[], Base]) -> int:
     """`bringup watch`: the exit status. Refused when the log cannot be read."""
     try:
         check(path)
-        watcher = Watcher(load(), Hub(), path, options.settings)
-        return show(watcher, watcher.hub, options.view).status
+        base = load()
+        watcher = Watcher(base, Hub(), path, options.settings)
+        with beside(options.api, base, options.root, [Watched("server", watcher, options.root)]):
+            return show(watcher, watcher.hub, options.view).status
     except (TailError, ValueError) as error:
         raise Refused(str(error)) from error
 

@@ -101,6 +101,8 @@ class Served:
         self._wake = threading.Event()
         self._closing = self._leaving = False
         self._next: Run | None = None
+        self.folder: Run | None = None
+        """Of the run that is, or was last."""
         self._supervisor: Supervisor | None = None
         self._running = False
         self._outcome: Outcome | None = None
@@ -133,7 +135,7 @@ class Served:
     def _once(self, folder: Run) -> Outcome:
         supervisor = Supervisor(self._base, self.hub, folder, self._history, self.settings)
         with self._lock:
-            self._supervisor, self._running = supervisor, True
+            self._supervisor, self._running, self.folder = supervisor, True, folder
         if self._closing:  # asked before there was anybody to ask
             supervisor.leave() if self._leaving else supervisor.stop()
         try:
