@@ -32,6 +32,9 @@ SAVED = 1.0
 """Seconds between two notes of how far the log was read."""
 SHOWN = 0.1
 """Seconds between two updates of the status."""
+FLOOD, FLOWS, SOON = 16 * 1024, 0.05, 0.001
+"""While a look finds FLOOD bytes or more, and for FLOWS seconds after, the next is at most SOON seconds away: the tail
+does without events then and looks every 5 ms, which is half of what a verdict may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,7 @@ class Attempt:
         self._idle_at = 0.0
         self._saved_at = self._shown_at = time.monotonic()
         self._trouble = ""
+        self._flood_at = float("-inf")
         self._members: dict[Ident, Process] = {}
         self._members_at = 0.0
         self.ready_at: float | None = None
@@ -151,6 +155,7 @@ class Attempt:
             self.asked.wakes(None)
 
     def _read(self) -> None:
+        before = self.reading.bytes
         try:
             for piece in self.tail.read():
                 now = time.monotonic()
@@ -170,13 +175,18 @@ class Attempt:
             if str(error) != self._trouble:
                 self._trouble = str(error)
                 self._say(Told("trouble", str(error)))
-        for told in self.reading.look(time.monotonic()):
+        now = time.monotonic()
+        if self.reading.bytes - before >= FLOOD:
+            self._flood_at = now
+        for told in self.reading.look(now):
             self._say(told)
 
     def _pause(self, now: float) -> float | None:
         """Seconds until something is to be done even if nothing comes."""
         if self._gone.is_set() and self._exit is None:
             return 0.005
+        if now - self._flood_at < FLOWS:
+            return SOON
         when = [self.reading.due(now)]
         if self.child is not None:
             when.append(min(5.0, self.limits.look) if self.child.exit_fd() is not None else 0.2)
@@ -375,7 +385,7 @@ class Attempt:
             pause = min(pause * 1.5, 2.0)
         failures = 0
         while not self._over.wait(self.limits.look):
-            good, words = health.ask(where.url)
+            good, words = health.ask(where.url, min(5.0, max(0.5, self.limits.look)))
             failures = 0 if good else failures + 1
             if failures == 3 or (good and said):  # one that is busy may miss one
                 said = "" if good else words

@@ -29,6 +29,7 @@ from app.runs import Run
 from app.tail import Tail
 from app.targets import Child, NotStarted, TargetError
 from app.targets import state as targets_state
+from app.warm import warm
 
 if TYPE_CHECKING:
     from app.knowledge import Base
@@ -212,6 +213,7 @@ class Supervisor:
             limits=settings.limits, known=known,
         )  # fmt: skip
         self._show()
+        warm(self._base)  # a server that was just started has nothing to say yet
         return self._attempt
 
     def _environ(self) -> dict[str, str]:

@@ -15,6 +15,7 @@ from app.outcome import Outcome, Settings
 from app.reading import Reading, Told
 from app.report import to_json
 from app.tail import Tail
+from app.warm import warm
 
 if TYPE_CHECKING:
     from app.knowledge import Base
@@ -67,6 +68,7 @@ class Watcher:
         check(self.path)
         what = "" if self.path.exists() else ", which is not there yet"
         self._say(Told("watching", f"{self.path}{what}", {"log": str(self.path)}))
+        warm(self._base)
         end = self._attempt.follow()
         self._attempt.tail.close()
         cause = end.status.cause
