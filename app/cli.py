@@ -488,6 +488,43 @@ def demo(
     sys.exit(status)
 
 
+@main.command("serve")
+@click.argument("config", type=click.Path(path_type=Path), metavar="FILE", default="bringup.toml")
+@click.option("--state-dir", type=click.Path(path_type=Path), metavar="DIR", help="Instead of the file's state-dir.")
+@click.option("--check", is_flag=True, help="Only check the file.")
+@click.option("--json", "as_json", is_flag=True, help="Every news as one JSON object a line.")
+@with_rules
+def serve_command(
+    config: Path, state_dir: Path | None, check: bool, as_json: bool, directories: tuple[Path, ...],
+    disable: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Serve the targets of FILE (bringup.toml) with the web API, until SIGTERM or Ctrl-C.
+
+    Every problem of the file is told at once with its line; the exit status is then 2. What a file holds stands in
+    docs/api.md.
+    """
+    from . import serving
+    from .config import ConfigError, read
+    from .live import installed
+    from .tail import TailError
+
+    try:
+        found = read(config)
+    except OSError as error:
+        raise click.UsageError(f"{config}: {error.strerror}") from None
+    except ConfigError as error:
+        for problem in error.problems:
+            click.echo(problem, err=True)
+        sys.exit(2)
+    if check:
+        click.echo(f"{config}: {len(found.targets)} targets, no problem")
+        return
+    try:
+        sys.exit(serving.serve(found, state_dir, knowledge(directories, disable), as_json, installed))
+    except (ValueError, TailError) as error:
+        raise click.UsageError(str(error)) from None
+
+
 @main.command("token")
 def token_command() -> None:
     """Make a token for the web API: the token itself, and its hash for bringup.toml.

@@ -23,7 +23,7 @@ from app.offers import masked
 from app.outcome import Outcome, Settings
 from app.runs import Busy, Run, state_directory
 from app.service import Served, Watched
-from app.serving import Api, beside
+from app.serving import Api, beside, holding
 from app.tail import TailError
 from app.targets import NotStarted, Patience, TargetError
 from app.targets.child import find_command
@@ -123,7 +123,7 @@ def run(argv: Sequence[str], options: Options, load: Callable[[], Base]) -> int:
         served = Served("server", base, Hub(), root, Launch(tuple(argv)), Path.cwd(), settings,
                         FileHistory(root / "history.jsonl"), options.stay)  # fmt: skip
         served.begin(folder)
-        with beside(options.api, base, root, [served]):
+        with holding(root, alone=False), beside(options.api, base, root, [served]):
             outcome = show(served, served.hub, options.view)
     except ValueError as error:
         raise Refused(str(error)) from error

@@ -6,21 +6,35 @@ The web's libraries are imported on that thread: nothing waits for them.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import json
 import os
+import signal
 import sys
-from collections.abc import Iterator, MutableMapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from app.service import Service
+from app.history import FileHistory
+from app.hub import Hub
+from app.outcome import Settings
+from app.runs import Busy, Run, state_directory
+from app.service import Served, Service, Watched
+from app.targets import NotStarted
+from app.targets.child import find_command
+from app.watcher import Watcher, check
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from app.config import Config, TargetTable
+    from app.hub import News
     from app.knowledge import Base
     from app.service import Target
-    from app.web.access import Access
+    from app.web.access import Access, Token
     from app.web.server import Web
 
 
@@ -35,18 +49,44 @@ class Api:
 
 
 DEFAULT = "127.0.0.1:8420"
+Installed = Callable[[Sequence[str], Settings], Settings]
 
 
-def access_from(api: Api, host: str, environ: MutableMapping[str, str]) -> Access:
-    """Who may use an API that listens at `host`. The tokens are taken out of `environ`: the engine needs none.
+@contextlib.contextmanager
+def holding(root: Path, alone: bool) -> Iterator[None]:
+    """Holds a state directory: a service `alone`, runs beside each other. ValueError when another holds it so that we
+    cannot, OSError when it cannot be written to."""
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fd = os.open(root / "service.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip()
+            who = f"bringup {holder}" if holder else "another bringup"
+            raise ValueError(f"{root} is held by {who}; ask that one, or name another --state-dir") from None
+        if alone:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}".encode(), 0)
+        yield
+        if alone:
+            os.ftruncate(fd, 0)
+    finally:
+        os.close(fd)
+
+
+def access_from(api: Api, host: str, environ: MutableMapping[str, str], known: Sequence[Token] = ()) -> Access:
+    """Who may use an API that listens at `host`: `known` tokens and those of `environ`, which are taken out of it (the
+    engine needs none).
 
     ValueError for tokens that are too short, and when others can reach the address and there is none.
     """
     from app.web.access import Access, from_environment, is_loopback
 
-    tokens = from_environment(environ)
-    for token in tokens:
+    given = from_environment(environ)
+    for token in given:
         environ.pop(f"BRINGUP_{token.role.upper()}_TOKEN")
+    tokens = (*known, *given)
     local = is_loopback(host)
     if not local and not tokens:
         raise ValueError(
@@ -57,7 +97,9 @@ def access_from(api: Api, host: str, environ: MutableMapping[str, str]) -> Acces
 
 
 @contextlib.contextmanager
-def beside(api: Api, base: Base, root: Path, targets: Sequence[Target], quiet: bool = False) -> Iterator[Web | None]:
+def beside(
+    api: Api, base: Base, root: Path, targets: Sequence[Target], known: Sequence[Token] = ()
+) -> Iterator[Web | None]:
     """The API while the block runs; None when it is off or its default address is taken, which is said.
 
     ValueError for an address that cannot be listened at.
@@ -68,7 +110,7 @@ def beside(api: Api, base: Base, root: Path, targets: Sequence[Target], quiet: b
     from app.web.server import Listen, ListenError, Web
 
     listen = Listen.read(api.listen or DEFAULT)
-    access = access_from(api, listen.host, os.environ)
+    access = access_from(api, listen.host, os.environ, known)
     service = Service(base, root, {target.name: target for target in targets})
 
     def make() -> FastAPI:
@@ -84,8 +126,7 @@ def beside(api: Api, base: Base, root: Path, targets: Sequence[Target], quiet: b
         print(f"bringup: no web API: {error}; `--listen` names another address", file=sys.stderr)
         yield None
         return
-    if not quiet:
-        print(f"bringup: web API at {web.url}/docs", file=sys.stderr, flush=True)
+    print(f"bringup: web API at {web.url}/docs", file=sys.stderr, flush=True)
     web.start()
     try:
         yield web
@@ -93,3 +134,96 @@ def beside(api: Api, base: Base, root: Path, targets: Sequence[Target], quiet: b
         web.stop()
         if web.failure is not None:
             print(f"bringup: the web API has failed: {web.failure}", file=sys.stderr)
+
+
+SAID = {"attempt", "adopted", "phase", "state", "verdict", "remedies", "relaunch", "ended", "exit", "end", "over",
+        "trouble", "failure", "watching", "waiting", "ask"}  # fmt: skip
+"""News that `bringup serve` writes to its own output."""
+
+
+def serve(config: Config, root: Path | None, base: Base, as_json: bool, installed: Installed) -> int:
+    """`bringup serve`: serves all targets until SIGTERM or Ctrl-C; the exit status. ValueError when that cannot begin.
+
+    `installed` adds to the settings what an engine's own interpreter says.
+    """
+    from app.web.access import Token
+
+    table = config.service
+    root = (root or (Path(table.state_dir) if table.state_dir else state_directory())).absolute()
+    tokens = [Token(name, "read", digest) for name, digest in config.auth.read.items()]
+    tokens += [Token(name, "control", digest) for name, digest in config.auth.control.items()]
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(holding(root, alone=True))
+        except OSError as error:
+            raise ValueError(f"cannot keep state below {root}: {error.strerror}") from error
+        targets = [_target(name, each, root, base, installed) for name, each in config.targets.items()]
+        stack.enter_context(beside(Api(table.listen, tuple(table.hosts)), base, root, targets, tokens))
+        threads = [threading.Thread(target=each.run, name=each.name) for each in targets]
+        threads += [threading.Thread(target=_say, args=(each, as_json), daemon=True) for each in targets]
+        asked = threading.Event()
+        stack.enter_context(_signals(targets, table.on_stop == "leave", asked))
+        for thread in threads:
+            thread.start()
+        asked.wait()
+        for thread in threads[: len(targets)]:
+            thread.join()
+        for each in targets:
+            each.hub.close()
+    return 0
+
+
+def _target(name: str, table: TargetTable, root: Path, base: Base, installed: Installed) -> Served | Watched:
+    """A target of the file. ValueError when it can never run."""
+    place = root / "targets" / name
+    settings = table.settings()
+    if table.log is not None:
+        check(Path(table.log))
+        return Watched(name, Watcher(base, Hub(), Path(table.log), settings), place)
+    launch = table.launch()
+    cwd = Path(table.cwd or Path.cwd())
+    try:
+        find_command(launch.argv, {**os.environ, **table.env}, cwd)
+        kept = Run.unfinished(place, None, cwd)
+    except (NotStarted, Busy) as error:
+        raise ValueError(f"target {name}: {error}") from error
+    settings = installed(launch.argv, settings)
+    history = FileHistory(root / "history.jsonl")
+    served = Served(name, base, Hub(), place, launch, cwd, settings, history, stay=True)
+    if kept is not None or table.start:
+        served.begin(kept)
+    return served
+
+
+def _say(target: Target, as_json: bool) -> None:
+    """Writes a target's news to standard output, a line each."""
+
+    def line(news: News) -> str:
+        if as_json:
+            return json.dumps({"target": target.name, **news.to_json()})
+        return f"{time.strftime('%H:%M:%S', time.localtime(news.at))} {target.name}: {news.kind}: {news.text}"
+
+    for news in target.hub.subscribe(0):
+        if as_json or news.kind in SAID:
+            print(line(news), flush=True)
+
+
+@contextlib.contextmanager
+def _signals(targets: Sequence[Served | Watched], leave: bool, asked: threading.Event) -> Iterator[None]:
+    """SIGTERM and Ctrl-C end every target as the file says; the second one leaves the servers running."""
+
+    def handle(number: int, _frame: Any) -> None:
+        again = asked.is_set()
+        asked.set()
+        for target in targets:
+            if leave or again:
+                target.leave()
+            else:
+                target.stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -1,0 +1,173 @@
+"""`bringup serve`, and the API of `bringup run` and `demo`, as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from app.targets.processes import look
+from app.web.access import hashed, new_token
+from tests.edges.replay import HEALTHY, ROOT, STORY, engine, scene, sweep
+from tests.edges.servers import free_port, until
+
+PIECEWISE = "--enable-piecewise-cuda-graph"
+CAUSE = "dynamo/flashinfer-fp4-jit-under-dynamo"
+
+
+@dataclass
+class Program:
+    """A bringup that runs. `url` is its API's."""
+
+    process: subprocess.Popen[str]
+    url: str
+    folder: Path
+
+    def ask(self, method: str, path: str, **more: object) -> httpx.Response:
+        return httpx.request(method, self.url + path, trust_env=False, timeout=20, **more)  # type: ignore[arg-type]
+
+    def target(self, **more: object) -> dict[str, object]:
+        return dict(self.ask("GET", "/api/targets/server", **more).json())
+
+    def end(self, number: int = signal.SIGTERM, seconds: float = 30) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(seconds)
+
+
+@contextmanager
+def program(folder: Path, *words: object, state: Path | None = None) -> Iterator[Program]:
+    """`bringup` with these words; afterwards nothing of it or its servers is left."""
+    err = folder / "err.txt"
+    with open(err, "w") as errors, open(folder / "out.txt", "w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app.cli", *map(str, words)], stdout=out, stderr=errors, stdin=subprocess.DEVNULL,
+            cwd=ROOT, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+    try:
+
+        def address() -> str | None:
+            assert process.poll() is None, err.read_text()
+            found = re.search(r"web API at (http://\S+)/docs", err.read_text())
+            return found[1] if found else None
+
+        yield Program(process, until(address, "the address of the API"), folder)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(10)
+        for run in (state or folder).rglob("run.json"):
+            sweep(run.parent.name)
+
+
+def write(folder: Path, argv: Sequence[str], more: str = "", service: str = "", auth: str = "") -> Path:
+    path = folder / "bringup.toml"
+    path.write_text(
+        f'[service]\nlisten = "127.0.0.1:0"\nstate-dir = "{folder / "state"}"\n{service}\n{auth}\n'
+        f"[targets.server]\ncommand = {json.dumps(list(argv))}\nstop-timeout = 3.0\nengine-version = '0.5.9'\n{more}\n"
+    )
+    return path
+
+
+def test_a_service_is_restarted_and_goes_on_with_its_server(tmp_path: Path) -> None:
+    token = new_token()
+    argv = engine(tmp_path, [scene(HEALTHY, health=True)], port=free_port())
+    config = write(tmp_path, argv, service='on-stop = "leave"', auth=f'[auth.control]\nops = "{hashed(token)}"')
+    headers = {"authorization": f"Bearer {token}"}
+    with program(tmp_path, "serve", config) as first:
+        assert first.ask("GET", "/api/targets").status_code == 401
+        until(lambda: first.target(headers=headers)["state"] == "ready", "ready")
+        pid = first.target(headers=headers)["pid"]
+        assert isinstance(pid, int)
+        second = subprocess.run(
+            [sys.executable, "-m", "app.cli", "serve", config], capture_output=True, text=True, cwd=ROOT, timeout=30
+        )
+        assert second.returncode == 2
+        assert f"is held by bringup {first.process.pid}; ask that one, or name another --state-dir" in second.stderr
+        begun = time.monotonic()
+        assert first.end() == 0
+        assert time.monotonic() - begun < 3
+        assert look(pid), "the server runs on"
+
+
+def test_a_service_killed_is_followed_by_one_that_goes_on(tmp_path: Path) -> None:
+    argv = engine(tmp_path, [scene(HEALTHY, health=True)], port=free_port())
+    config = write(tmp_path, argv)
+    with program(tmp_path, "serve", config) as first:
+        until(lambda: first.target()["state"] == "ready", "ready")
+        before = first.target()
+        first.end(signal.SIGKILL)
+        with program(tmp_path, "serve", config) as second:
+            until(lambda: second.target()["state"] == "ready", "ready again")
+            after = second.target()
+            assert (after["pid"], after["run"]) == (before["pid"], before["run"])
+            assert second.ask("POST", "/api/targets/server/stop").status_code == 202
+            until(lambda: second.target()["state"] == "stopped", "the stop")
+            assert second.end() == 0
+    assert "server: adopted: goes on with attempt 1" in (tmp_path / "out.txt").read_text()
+
+
+def test_the_problems_of_a_file_are_told_and_nothing_begins(tmp_path: Path) -> None:
+    path = write(tmp_path, ["x"], more="nonsense = 1\nfallback = 'maybe'")
+    words = [sys.executable, "-m", "app.cli", "serve", str(path), "--check"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=30)
+    assert done.returncode == 2
+    assert [line.partition(f"{path}:")[2] for line in done.stderr.splitlines()] == [
+        "10: targets.server.nonsense: is not known here",
+        "11: targets.server.fallback: input should be 'off', 'ask' or 'auto'",
+    ]
+    write(tmp_path, ["/no/such/program"])
+    done = subprocess.run(words[:-1], capture_output=True, text=True, cwd=ROOT, timeout=30)
+    assert done.returncode == 2
+    assert "target server: command not found: /no/such/program" in done.stderr
+
+
+def test_the_demo_is_restarted_through_its_api(tmp_path: Path) -> None:
+    words = ("demo", "--fallback", "ask", "--speed", "400", "--stay", "--no-tui", "--listen", "127.0.0.1:0")
+    with program(tmp_path, *words) as demo:
+        until(lambda: demo.target()["remedies"], "the verdict")
+        remedies = demo.target()["remedies"]
+        assert isinstance(remedies, list)
+        answer = demo.ask("POST", "/api/targets/server/restart", json={"remedy": remedies[0]["name"]})
+        assert answer.json()["diff"] == [f"-{PIECEWISE}"]
+        until(lambda: demo.target()["state"] == "ready", "ready")
+        assert demo.end() == 0
+
+
+def test_a_run_that_stays_can_be_started_again(tmp_path: Path) -> None:
+    crash = scene(STORY, needs=[PIECEWISE], exit=-9)
+    argv = engine(tmp_path, [crash, scene(HEALTHY, health=True)], PIECEWISE, port=free_port())
+    words = ("run", "--stay", "--listen", "127.0.0.1:0", "--state-dir", tmp_path / "state", "--engine-version", "0.5.9")
+    with program(tmp_path, *words, "--", *argv) as running:
+        until(lambda: "start" in running.target()["can"], "the end of the run")  # type: ignore[operator]
+        answer = running.ask("POST", "/api/targets/server/restart", json={"remedy": f"{CAUSE}#1"})
+        assert answer.status_code == 202, answer.text
+        until(lambda: running.target()["state"] == "ready", "ready")
+        assert running.end() == 0
+
+
+def test_what_others_can_reach_needs_a_token(tmp_path: Path) -> None:
+    words = [
+        sys.executable,
+        "-m",
+        "app.cli",
+        "run",
+        "--listen",
+        "0.0.0.0:0",
+        "--state-dir",
+        str(tmp_path),
+        "--",
+        "true",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=30)
+    assert done.returncode == 2
+    assert "others can reach 0.0.0.0: put a token into BRINGUP_CONTROL_TOKEN" in done.stderr
