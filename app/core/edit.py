@@ -86,6 +86,7 @@ class Draft:
             if flag is None:
                 continue
             if edited:
+                self._allow(flag, spelling, (value,))
                 self._retract(flag, value)
             elif add.value is None:
                 self._switch_on(flag, spelling)
@@ -105,6 +106,8 @@ class Draft:
                     if flag is None or not self.known:
                         self._drop(spelling)
                         continue
+                    if flag.required:
+                        raise Blocked(f"{self.title} does not start without {spelling}")
                     if any(option.flag and option.flag.dest == flag.dest for option in self.fixed):
                         raise Blocked(f"{spelling} is set in {self.file}: take it out there")
                     for slot in self.slots:
@@ -157,9 +160,7 @@ class Draft:
         values = tuple(json.loads(value)) if knob.type == "list" else (value,)
         if flag.arity not in ("+", "*") and len(values) > 1:
             raise Blocked(f"{self.title} takes one value after {spelling}")
-        for item in values:
-            if flag.choices and item not in flag.choices:
-                raise Blocked(f"{self.title} does not take {spelling} {item}: only {', '.join(flag.choices)}")
+        self._allow(flag, spelling, values)
         mine = [slot for slot in self.slots if slot.now and slot.now.flag and slot.now.flag.dest == flag.dest]
         before = [option for option in self.fixed if option.flag and option.flag.dest == flag.dest]
         last = mine[-1].now if mine else before[-1] if before else None
@@ -180,6 +181,11 @@ class Draft:
         word = spelling if place.now.refusal.startswith("ambiguous") else word
         words = (f"{word}={values[0]}",) if place.now.inline and len(values) == 1 else (word, *values)
         place.now = replace(place.now, words=words, values=values, inline=len(words) == 1, refusal="")
+
+    def _allow(self, flag: Flag, spelling: str, values: Sequence[str]) -> None:
+        for item in values:
+            if flag.choices and item not in flag.choices:
+                raise Blocked(f"{self.title} does not take {spelling} {item}: only {', '.join(flag.choices)}")
 
     def _switch_on(self, flag: Flag, spelling: str) -> None:
         mine = [slot for slot in self.slots if slot.now and slot.now.flag and slot.now.flag.name == flag.name]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from app.core.invalid import Problem
@@ -19,7 +19,7 @@ Number = tuple[int, ...]
 _NUMBER = re.compile(r"\D*(\d+(?:\.\d+)*)")
 _CLAUSE = re.compile(r"(<=|>=|==|!=|<|>)\s*(\d+(?:\.\d+)*)\s*$")
 _ARITIES = (0, 1, "?", "*", "+", "bool")
-_RECORD_KEYS = {"from", "absent", "dest", "arity", "spellings", "choices", "deprecated", "use_instead"}
+_RECORD_KEYS = {"from", "absent", "dest", "arity", "spellings", "choices", "deprecated", "use_instead", "required"}
 
 
 def number(version: str) -> Number:
@@ -66,7 +66,8 @@ class Flag:
     """One option of one release's parser.
 
     `name` is the first spelling and stands for all of `spellings`; `arity` is 0 (store_true), 1, "?", "*", "+" or
-    "bool" (has a `--no-` twin); `choices` is empty when anything is taken; several flags may write the same `dest`.
+    "bool" (has a `--no-` twin); `choices` is empty when anything is taken; several flags may write the same `dest`; a
+    `required` one cannot be left out.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Flag:
     choices: tuple[str, ...] = ()
     deprecated: bool = False
     use_instead: str = ""
+    required: bool = False
 
     @property
     def takes_value(self) -> bool:
@@ -124,6 +126,7 @@ class FlagTable:
     engine: str
     releases: tuple[str, ...]
     records: Mapping[str, tuple[tuple[int, Flag | None], ...]]
+    _made: dict[int, Release] = field(default_factory=dict, compare=False, repr=False)
 
     def for_version(self, version: str) -> Release:
         """The nearest checked release that is not newer; the oldest one for anything older.
@@ -135,6 +138,8 @@ class FlagTable:
         for index, release in enumerate(self.releases):
             if number(release) <= wanted:
                 position = index
+        if position in self._made:
+            return self._made[position]
         flags: dict[str, Flag] = {}
         for changes in self.records.values():
             current: Flag | None = None
@@ -143,7 +148,8 @@ class FlagTable:
                     current = flag
             if current is not None:
                 flags[current.name] = current
-        return Release.of(self.engine, self.releases[position], flags.values())
+        made = self._made[position] = Release.of(self.engine, self.releases[position], flags.values())
+        return made
 
 
 def range_text(versions: Sequence[str], first: int, last: int) -> str:
@@ -232,4 +238,5 @@ def _record(
         choices=tuple(str(choice) for choice in data.get("choices", ())),
         deprecated=bool(data.get("deprecated", False)),
         use_instead=str(data.get("use_instead", "")),
+        required=bool(data.get("required", False)),
     )

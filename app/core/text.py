@@ -1,35 +1,20 @@
-"""Raw segments in, readable lines out: wrappers, colours, prefixes and lost line breaks are dealt with here and nowhere else.
+"""Raw segments in, readable lines out: colours, carriers (app.core.carriers), engine prefixes and lost line breaks are taken off.
 
-Wrappers are what carries a log and not what wrote it: docker's JSON file, docker compose, Kubernetes CRI and `kubectl --prefix`,
-journald, structured JSON loggers, torchrun. Prefixes are the engine's own and come from `rules/engines` (data).
+Prefixes are the engine's own and come from `rules/engines` (data).
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from .carriers import Carriers
 from .lines import Line
 
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-CRI = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) (?P<flag>[FP])(?: |$)")
-STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ")
-JOURNAL = re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ (?P<unit>[^\s\[:]+)(?:\[\d+\])?: ?")
-LEVEL = re.compile(r"(?:ERROR|CRITICAL|WARNING|INFO): +(?=(?:  )?File \"|Traceback \(|(?:\w+\.)*[A-Z]\w+(?:Error|Exception)\b)")
-LAUNCHER = re.compile(r"\[\d\d:\d\d:\d\d\] (?:stdout|stderr)/[A-Z]+ +")
-PIPED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)? \| +[A-Z]+ +\| +[\w.:-]+ +\| ?")
-COMPOSE = re.compile(r"(?P<unit>[A-Za-z0-9][\w.-]{0,80}?) +\| ")
-POD = re.compile(r"\[pod/(?P<unit>[^\]]+)\] ?")
-RANK = re.compile(r"\[(?P<rank>rank\d{1,5})\]: ?")
-DEFAULT_RANK = re.compile(r"\[(?P<rank>[a-z_]+\d{1,5})\]:")
-
-JSON_TEXT = ("log", "message", "msg", "event", "exc", "exc_info", "exception", "error", "stack", "stack_trace", "stacktrace",
-             "traceback", "MESSAGE")  # fmt: skip
 
 WINDOW = 64 * 1024
 """How much of one line is looked at for lost line breaks."""
@@ -78,12 +63,12 @@ def _rank(groups: dict[str, str | None]) -> str:
 
 
 class Reader:
-    """Turns segments into lines. Holds no more than one partial CRI line."""
+    """Turns segments into lines. Holds no more than one partial line of a carrier that splits them."""
 
     def __init__(self, prefixes: Sequence[Prefix], glued: Sequence[Any] = ()) -> None:
         self._prefixes = prefixes
         self._glued = glued
-        self._partial = ""
+        self._carriers = Carriers()
 
     def read(self, raw: bytes, number: int) -> Iterator[Line]:
         """The lines in one segment; `number` is the physical line it stands on."""
@@ -91,9 +76,12 @@ class Reader:
         if "\x1b" in text:
             text = ANSI.sub("", text)
         text = CONTROL.sub("", text)
-        for carrier_rank, inner in self._unwrap(text):
+        for carrier_rank, inner in self._carriers.strip(text):
             for piece in self._split(inner):
-                yield self._line(piece, number, carrier_rank)
+                line = self._line(piece, number, carrier_rank)
+                if not line.prefixed and line.rank == carrier_rank:
+                    self._carriers.learn(line.text)
+                yield line
 
     def _line(self, text: str, number: int, carrier_rank: str) -> Line:
         for prefix in self._prefixes:
@@ -116,60 +104,6 @@ class Reader:
                 yield from unfold(piece)
             else:
                 yield piece
-
-    def _unwrap(self, text: str) -> Iterator[tuple[str, str]]:
-        rank = ""
-        for _ in range(4):
-            first = text[:1]
-            if first == "{":
-                parts = _from_json(text)
-                if parts is None:
-                    break
-                if len(parts) != 1:
-                    yield from ((rank, part) for part in parts)
-                    return
-                text = parts[0]
-            elif first.isdigit() and (found := CRI.match(text)):
-                text = text[found.end() :]
-                if found["flag"] == "P":
-                    self._partial += text[: 256 * 1024 - len(self._partial)]
-                    return
-                text, self._partial = self._partial + text, ""
-            elif first.isdigit() and ((found := STAMP.match(text)) or (found := PIPED.match(text))):
-                text = text[found.end() :]
-            elif first.isupper() and ((found := JOURNAL.match(text)) or (found := LEVEL.match(text))):
-                text = text[found.end() :]
-            elif first == "[" and ((found := POD.match(text)) or (found := LAUNCHER.match(text))):
-                text = text[found.end() :]
-            elif first == "[" and ((found := RANK.match(text)) or (found := DEFAULT_RANK.match(text))):
-                rank, text = found["rank"], text[found.end() :]
-            elif "| " in text[:90] and (found := COMPOSE.match(text)) and "%|" not in text[:90]:
-                text = text[found.end() :]
-            else:
-                break
-        if "\\n" in text and ("\\n  File" in text or "\\nTraceback" in text or text.count("\\n") > 3):
-            for part in text.replace("\\r", "").replace("\\n", "\n").replace('\\"', '"').replace("\\t", "\t").split("\n"):
-                yield rank, part
-        else:
-            yield rank, text
-
-
-def _from_json(text: str) -> list[str] | None:
-    """The human-readable lines inside a JSON log line, or None where it is not one."""
-    try:
-        record = json.loads(text)
-    except ValueError:
-        return None
-    if not isinstance(record, dict):
-        return None
-    lines: list[str] = []
-    for key in JSON_TEXT:
-        value = record.get(key)
-        if isinstance(value, str) and value:
-            lines += value.rstrip("\n").split("\n")
-        elif isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-            lines += [part for item in value for part in item.rstrip("\n").split("\n")]
-    return [line.rstrip() for line in lines] if lines else None
 
 
 def needs_unfolding(text: str) -> bool:

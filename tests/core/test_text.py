@@ -42,12 +42,31 @@ FRAME = '  File "/opt/env/lib/python3.11/site-packages/flashinfer/jit/cpp_ext.py
         "sglang-1  | 2026-02-20T10:11:12.123456789Z " + FRAME,
         "[2026-02-20 10:11:12 TP0] " + FRAME,
         "2024-02-08 09:56:23 | ERROR | stderr | " + FRAME,
+        "2026-01-02T03:04:05+0100 gpu01 vllm[1234]: " + FRAME,
+        "2025-01-24 15:09:44 " + FRAME,
+        "> " + FRAME,
         "ERROR:    " + FRAME.strip(),
         "[16:10:33] stdout/INFO  " + FRAME,
     ],
 )
 def test_a_frame_comes_out_of_every_wrapper(raw: str) -> None:
     assert [text.strip() for text in texts(raw.encode())] == [FRAME.strip()]
+
+
+@pytest.mark.parametrize("carrier", ["3: ", "llm-7f9c4d-abcde vllm ", "gpu-17 | stderr: ", "<worker 12> "])
+def test_a_carrier_of_unknown_form_is_learned_from_the_first_frame(carrier: str) -> None:
+    reader = Reader([])
+    out = []
+    for text in (FRAME, "    txt = run()", FRAME, "ValueError: no"):
+        out += [line.text for line in reader.read((carrier + text).encode(), 1)]
+    assert out[1:] == ["    txt = run()", FRAME, "ValueError: no"]
+
+
+def test_a_long_line_that_docker_cut_is_joined() -> None:
+    reader = Reader([])
+    pieces = [{"log": "a" * 16384}, {"log": "b" * 16384}, {"log": "ValueError: no\n"}]
+    out = [line.text for piece in pieces for line in reader.read(json.dumps(piece).encode(), 1)]
+    assert out == ["a" * 16384 + "b" * 16384 + "ValueError: no"]
 
 
 def test_the_rank_of_the_prefix_wins_over_the_carriers() -> None:
