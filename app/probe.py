@@ -150,7 +150,7 @@ def _flag(engine: str, item: Mapping[str, Any]) -> Flag:
         spellings += [twin for text in spellings if (twin := "--" + text[2:].replace("-", "_")) not in spellings]
     return Flag(
         spellings[0], tuple(spellings), str(item["dest"]), arity, tuple(item.get("choices") or ()),
-        bool(item.get("deprecated")), str(item.get("use_instead") or ""),
+        bool(item.get("deprecated")), str(item.get("use_instead") or ""), bool(item.get("required")),
     )  # fmt: skip
 
 

@@ -660,3 +660,15 @@ def test_json() -> None:
     unknown = to_json(sglang({"prefill_graph": "disabled"}, START, None))
     json.dumps(unknown)
     assert unknown["change"]["versions"] == ">=0.5.14"  # type: ignore[index]
+
+
+def test_a_backend_that_is_gone_is_not_written_into_the_json_either() -> None:
+    start = START + ' --cuda-graph-config \'{"prefill":{"max_bs":8}}\''
+    assert sglang({"prefill_graph": "tc_piecewise"}, start, "0.5.21").blocked is None
+    blocked = sglang({"prefill_graph": "tc_piecewise"}, start, "0.5.23").blocked
+    assert blocked is not None
+    assert "does not take --cuda-graph-backend-prefill tc_piecewise" in blocked
+
+
+def test_a_flag_that_is_required_is_not_taken_out() -> None:
+    assert sglang({"model_path": None}, START, "0.5.9").blocked == "SGLang 0.5.9 does not start without --model-path"
