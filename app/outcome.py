@@ -15,6 +15,7 @@ State = Literal["idle", "starting", "ready", "crashed", "stalled", "stopped"]
 TRANSIENT = {
     "host/port-in-use": "the port may be free in a moment",
     "hub/hf-hub-unreachable-no-network": "the model hub may answer in a moment",
+    "hub/hf-rate-limited": "the model hub takes more requests later",
 }
 """Causes that pass by themselves, by rule or by its key, and why the same launch may work later."""
 

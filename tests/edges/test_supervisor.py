@@ -18,9 +18,9 @@ import pytest
 
 from app.attempt import Limits
 from app.history import FileHistory, keys
-from app.outcome import Settings
+from app.outcome import TRANSIENT, Settings
 from app.targets import NotStarted, Patience
-from tests.edges.replay import FIXTURES, HEALTHY, STORY, engine, live, scene
+from tests.edges.replay import FIXTURES, HEALTHY, STORY, base, engine, live, scene
 from tests.edges.servers import free_port, until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -280,3 +280,7 @@ def test_a_crash_after_ready_is_a_crash(tmp_path: Path) -> None:
         outcome = run.rest()
     assert (outcome.state, outcome.status, outcome.was_ready) == ("crashed", 1, True)
     assert run.of("exit")[0].data == {"status": -9, "oom": False, "evidence": ANY, "attempt": 1}
+
+
+def test_every_passing_cause_is_a_rule() -> None:
+    assert [name for name in TRANSIENT if base().find(name) is None] == []
