@@ -491,12 +491,18 @@ def demo(
 @main.command("serve")
 @click.argument("config", type=click.Path(path_type=Path), metavar="FILE", default="bringup.toml")
 @click.option("--state-dir", type=click.Path(path_type=Path), metavar="DIR", help="Instead of the file's state-dir.")
+@click.option(
+    "--database-url",
+    envvar="BRINGUP_DATABASE_URL",
+    metavar="URL",
+    help="A PostgreSQL data base for the history, instead of a file in the state directory.",
+)
 @click.option("--check", is_flag=True, help="Only check the file.")
 @click.option("--json", "as_json", is_flag=True, help="Every news as one JSON object a line.")
 @with_rules
 def serve_command(
-    config: Path, state_dir: Path | None, check: bool, as_json: bool, directories: tuple[Path, ...],
-    disable: tuple[str, ...],
+    config: Path, state_dir: Path | None, database_url: str | None, check: bool, as_json: bool,
+    directories: tuple[Path, ...], disable: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Serve the targets of FILE (bringup.toml) with the web API, until SIGTERM or Ctrl-C.
 
@@ -520,7 +526,7 @@ def serve_command(
         click.echo(f"{config}: {len(found.targets)} targets, no problem")
         return
     try:
-        sys.exit(serving.serve(found, state_dir, knowledge(directories, disable), as_json, installed))
+        sys.exit(serving.serve(found, state_dir, knowledge(directories, disable), as_json, installed, database_url))
     except (ValueError, TailError) as error:
         raise click.UsageError(str(error)) from None
 
@@ -535,6 +541,21 @@ def token_command() -> None:
 
     made = new_token()
     click.echo(f"token  {made}\nhash   {hashed(made)}")
+
+
+@main.command("patch")
+@click.argument("name", required=False)
+def patch_command(name: str | None) -> None:
+    """Print the folder of a launch-time patch, to be put on PYTHONPATH of a start; without NAME, list them."""
+    from .core.patches import PATCHES
+
+    if name is None:
+        for known, patch in PATCHES.items():
+            click.echo(known + "  " + ", ".join(f"{package} {spec}" for package, spec in patch.proven))
+    elif name in PATCHES:
+        click.echo(PATCHES[name].path)
+    else:
+        raise click.UsageError(f"there is no patch {name!r}; there are: {', '.join(PATCHES)}")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from app.turning import Refusal, turned
 
 if TYPE_CHECKING:
     from app.knowledge import Base
+    from app.store import Store
     from app.watcher import Watcher
 
 
@@ -310,9 +311,11 @@ class Watched:
 
 @dataclass
 class Service:
-    """Everything that the web shows: the targets by name, the rules, and where things are kept."""
+    """Everything that the web shows: the targets by name, the rules, and where things are kept. Without a `store` there
+    is no history."""
 
     base: Base
     root: Path
     targets: dict[str, Target]
+    store: Store | None = None
     began: float = field(default_factory=time.time)

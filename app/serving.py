@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from app.config import Config, TargetTable
     from app.hub import News
     from app.knowledge import Base
+    from app.scribe import Scribe
     from app.service import Target
+    from app.store import Store
     from app.web.access import Access, Token
     from app.web.server import Web
 
@@ -96,11 +98,49 @@ def access_from(api: Api, host: str, environ: MutableMapping[str, str], known: S
     return Access(tokens=tokens, hosts=api.hosts, loopback=local)
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An open store, and the scribe that keeps it up to date."""
+
+    store: Store
+    scribe: Scribe
+
+    @classmethod
+    def open(
+        cls, root: Path, targets: Sequence[Target], url: str | None = None, keep: tuple[float, float] | None = None
+    ) -> Stored:
+        """Opens it and begins. `keep` is (days, bytes). ValueError, and a word on standard error, when it cannot be."""
+        from app.scribe import Scribe
+        from app.store import Store, StoreError
+
+        try:
+            store = Store(root, url)
+        except (StoreError, OSError) as error:
+            print(f"bringup: no history: {error}", file=sys.stderr, flush=True)
+            raise ValueError(str(error)) from error
+        if store.set_aside is not None:
+            print(f"bringup: the data base was broken; it is now {store.set_aside}, a new one is made", file=sys.stderr)
+        scribe = Scribe(store, targets, keep)
+        scribe.start()
+        return cls(store, scribe)
+
+    def close(self) -> None:
+        """Writes what is still to be written."""
+        self.scribe.stop()
+        self.store.close()
+
+
 @contextlib.contextmanager
 def beside(
-    api: Api, base: Base, root: Path, targets: Sequence[Target], known: Sequence[Token] = ()
+    api: Api,
+    base: Base,
+    root: Path,
+    targets: Sequence[Target],
+    known: Sequence[Token] = (),
+    stored: Stored | None = None,
 ) -> Iterator[Web | None]:
-    """The API while the block runs; None when it is off or its default address is taken, which is said.
+    """The API while the block runs; None when it is off or its default address is taken, which is said. `stored` keeps
+    the history; without it there is one in the state directory, opened beside everything else.
 
     ValueError for an address that cannot be listened at.
     """
@@ -113,9 +153,15 @@ def beside(
     access = access_from(api, listen.host, os.environ, known)
     service = Service(base, root, {target.name: target for target in targets})
 
+    kept: list[Stored] = [stored] if stored is not None else []
+
     def make() -> FastAPI:
         from app.web.app import create_app
 
+        if not kept:
+            with contextlib.suppress(ValueError):  # said already: it goes on without a history
+                kept.append(Stored.open(root, targets))
+        service.store = kept[0].store if kept else None
         return create_app(service, access)
 
     try:
@@ -132,6 +178,9 @@ def beside(
         yield web
     finally:
         web.stop()
+        if stored is None:
+            for each in kept:
+                each.close()
         if web.failure is not None:
             print(f"bringup: the web API has failed: {web.failure}", file=sys.stderr)
 
@@ -141,7 +190,9 @@ SAID = {"attempt", "adopted", "phase", "state", "verdict", "remedies", "relaunch
 """News that `bringup serve` writes to its own output."""
 
 
-def serve(config: Config, root: Path | None, base: Base, as_json: bool, installed: Installed) -> int:
+def serve(
+    config: Config, root: Path | None, base: Base, as_json: bool, installed: Installed, database: str | None = None
+) -> int:
     """`bringup serve`: serves all targets until SIGTERM or Ctrl-C; the exit status. ValueError when that cannot begin.
 
     `installed` adds to the settings what an engine's own interpreter says.
@@ -158,7 +209,10 @@ def serve(config: Config, root: Path | None, base: Base, as_json: bool, installe
         except OSError as error:
             raise ValueError(f"cannot keep state below {root}: {error.strerror}") from error
         targets = [_target(name, each, root, base, installed) for name, each in config.targets.items()]
-        stack.enter_context(beside(Api(table.listen, tuple(table.hosts)), base, root, targets, tokens))
+        keep = (table.keep_days, table.keep_gb * 1e9)
+        stored = Stored.open(root, targets, database or table.database, keep)
+        stack.callback(stored.close)
+        stack.enter_context(beside(Api(table.listen, tuple(table.hosts)), base, root, targets, tokens, stored))
         threads = [threading.Thread(target=each.run, name=each.name) for each in targets]
         threads += [threading.Thread(target=_say, args=(each, as_json), daemon=True) for each in targets]
         asked = threading.Event()

@@ -386,7 +386,7 @@ class Supervisor:
         self.remedies = tuple(offers(status, self._launch, self._environ(), self._base))
         cause = next((verdict for verdict in self._report["verdicts"] if verdict["role"] == "cause"), None)
         if cause is not None:
-            data = {"rule": cause["rule"], "remedies": cause["remedies"]}
+            data = {"rule": cause["rule"], "remedies": cause["remedies"], "evidence": cause["evidence"]}
             self._say(Told("remedies", f"{len(cause['remedies'])} remedies", data, f"remedies:{cause['rule']}"))
 
     def _show(self) -> None:

@@ -166,3 +166,49 @@ class AuditOut(Open):
     """Who asked for what, newest first."""
 
     audit: list[dict[str, Any]]
+
+
+class RunRowOut(Open):
+    """A run in the list."""
+
+    id: str = Field(examples=["20261201-102030-a1b2c3"])
+    target: str
+    host: str
+    argv: list[str]
+    began: float = Field(description="Seconds since the epoch")
+    ended: float | None
+    state: str
+    rule: str | None
+    after: str | None = Field(description="The run that it replaced")
+
+
+class RunsOut(Open):
+    """The runs of a target."""
+
+    runs: list[RunRowOut]
+
+
+class RunOut(RunRowOut):
+    """A run with its attempts."""
+
+    attempts: list[dict[str, Any]]
+
+
+class RunLogOut(Open):
+    """Lines of a log; `evidence` are the numbers of those that prove a verdict."""
+
+    attempt: int
+    lines: int
+    evidence: list[int]
+    rows: list[dict[str, Any]]
+
+
+class DiffOut(Open):
+    """What differs: [now, then] by name, and seconds beside each other."""
+
+    run: dict[str, Any]
+    other: dict[str, Any]
+    argv: list[str] = Field(examples=[DIFF])
+    env: dict[str, list[Any]]
+    versions: dict[str, list[Any]]
+    phases: list[dict[str, Any]]

@@ -18,6 +18,7 @@ from app.history import FileHistory
 from app.hub import Hub
 from app.ladder import Launch
 from app.service import Served, Service
+from app.serving import Stored
 from app.supervisor import Settings
 from app.targets import Patience
 from app.web.access import Access, Rates
@@ -126,7 +127,8 @@ def serving(
                FileHistory(root / "history.jsonl"), stay=True)
         for name, argv in zip(names, engines, strict=True)
     ]  # fmt: skip
-    service = Service(base(), root, {each.name: each for each in served})
+    stored = Stored.open(root, served)
+    service = Service(base(), root, {each.name: each for each in served}, stored.store)
     web = Web(Listen("127.0.0.1", 0), lambda: create_app(service, access))
     threads = [threading.Thread(target=each.run, name=each.name) for each in served]
     web.start()
@@ -148,6 +150,7 @@ def serving(
                 thread.join(20)
                 stuck += [thread.name] if thread.is_alive() else []
         web.stop()
+        stored.close()
         left = [name for run in root.glob("targets/*/runs/*") for name in sweep(run.name)]
         assert not stuck, f"did not stop: {stuck}"
         assert not left, f"left by the test: {left}"

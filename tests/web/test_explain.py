@@ -7,10 +7,12 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from app.web.access import Access
 from tests.edges.replay import STORY, engine, scene
+from tests.edges.servers import until
 from tests.web.harness import FAST, Running, serving
 
 CAUSE = "dynamo/flashinfer-fp4-jit-under-dynamo"
@@ -54,7 +56,12 @@ def test_who_goes_away_takes_nothing_along(running: Running) -> None:
     for _ in range(3):
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(b"POST /api/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc")
-    assert running.client.post("/api/explain", content=STORY.read_bytes()).json()["verdicts"][0]["rule"] == CAUSE
+
+    def answered() -> httpx.Response | None:
+        answer = running.client.post("/api/explain", content=STORY.read_bytes())
+        return None if answer.status_code == 503 else answer  # until it is seen that they went
+
+    assert until(answered, "an answer").json()["verdicts"][0]["rule"] == CAUSE
 
 
 def test_rules_are_listed_and_shown(running: Running) -> None:
