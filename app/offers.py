@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.core.advice import advise
 from app.core.launch import find_launch
+from app.core.patches import environment, typed
 from app.core.remedies import apply
 from app.core.secrets import mask
 from app.ladder import Launch, Rung
@@ -58,9 +59,12 @@ def _rungs(
     engine = facts.engine or "unknown"
     knobs, table = base.knobs(engine)
     # `advise` masks what it shows; a launch needs the words as they are.
+    wanted = dict(row["change"]["env"])
+    if row["patch"]:
+        wanted |= environment(row["patch"], facts.env.get("PYTHONPATH") or environ.get("PYTHONPATH"))
     change = apply(
         row["change"]["set"], launch.argv, engine, facts.version or facts.release, knobs, table,
-        env=row["change"]["env"], environ=environ, among=[facts.releases] if facts.releases else None,
+        env=wanted, environ=environ, among=[facts.releases] if facts.releases else None,
         accepted=bool(facts.args) or facts.ready is not None,
     )  # fmt: skip
     if change.blocked is not None:
@@ -80,8 +84,8 @@ def _rungs(
         title = row["title"] + (f" (as {engine} {versions} spells it)" if versions else "")
         label = name + (f"@{versions}" if versions else "")
         changed = launch.with_env(env, argv if known else None)
-        shown = tuple(mask(entry) for entry in diff)
-        out.append(Rung(label, cause.rule.id, title, changed, shown, row["safe"], row["cost"], row["proof"]))
+        lines = tuple(mask(typed(row["patch"], entry) if row["patch"] else entry) for entry in diff)
+        out.append(Rung(label, cause.rule.id, title, changed, lines, row["safe"], row["cost"], row["proof"]))
     return out
 
 

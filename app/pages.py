@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .core.before import Before
 from .core.rules import Remedy, Rule, When
 
 if TYPE_CHECKING:
@@ -37,10 +38,20 @@ def _page(rule: Rule, base: Base) -> Iterator[str]:
     for place, when in enumerate(rule.when):
         if place:
             yield ""
-        yield "Enough for an incomplete verdict:" if not when.complete else ("Or:" if place else "In one message of the log:")
+        yield (
+            "Enough for an incomplete verdict:"
+            if not when.complete
+            else ("Or:" if place else "In one message of the log:")
+        )
         yield ""
         yield from _conditions(when)
     yield ""
+    if rule.before:
+        yield "## Known before the start"
+        yield ""
+        for before in rule.before:
+            yield from _before(before)
+        yield ""
     if rule.remedies:
         yield "## What helps"
         yield ""
@@ -67,10 +78,32 @@ def _page(rule: Rule, base: Base) -> Iterator[str]:
             yield f"- <{link}>" if link.startswith("http") else f"- {link}"
 
 
+def _before(before: Before) -> Iterator[str]:
+    rows = [f"{name} {spec}" for name, spec in before.versions]
+    rows += [f"GPU `{item}`" for item in before.gpu] + [f"not GPU `{item}`" for item in before.not_gpu]
+    rows += [f"model's {name} matches `{pattern}`" for name, pattern in before.model]
+    rows += [f"{name} is {value}" for name, value in before.knobs]
+    rows += [f"{name} is not {value}" for name, value in before.not_knobs]
+    rows += [f"`--{name.replace('_', '-')}` matches `{pattern}`" for name, pattern in before.args]
+    rows += [f"`{name}` matches `{pattern}`" for name, pattern in before.env]
+    rows += [f"`{flag}` is given" for flag in before.flags]
+    if before.no_flags:
+        rows.append("none of " + ", ".join(f"`{flag}`" for flag in before.no_flags))
+    rows += [f"model's {name} does not match `{pattern}`" for name, pattern in before.no_model]
+    yield f"- {'will' if before.fails else 'may'} fail: " + "; ".join(rows)
+
+
 def _conditions(when: When) -> Iterator[str]:
     if when.raises is not None:
-        parts = [f"{name} `{value}`" for name, value in (
-            ("type", when.raises.type), ("message", when.raises.message), ("package", when.raises.package)) if value]
+        parts = [
+            f"{name} `{value}`"
+            for name, value in (
+                ("type", when.raises.type),
+                ("message", when.raises.message),
+                ("package", when.raises.package),
+            )
+            if value
+        ]
         yield "- an exception with " + ", ".join(parts)
     rows = (
         ("the text", when.text), ("the frames, in this order,", when.frames), ("not", when.unless),
@@ -93,6 +126,8 @@ def _remedy(place: int, remedy: Remedy) -> Iterator[str]:
     yield f"{place}. **{remedy.title}** ({remedy.proof}{'' if remedy.safe else ', not without reading'})"
     settings = [f"{name}: {value}" for name, value in remedy.set]
     settings += [f"{name}={value}" if value is not None else f"unset {name}" for name, value in remedy.env]
+    if remedy.patch:
+        settings.append(f"PYTHONPATH=$(bringup patch {remedy.patch})")
     if settings:
         yield "   sets " + ", ".join(f"`{item}`" for item in settings) + " (spelled as the installed version wants it)"
     if remedy.do:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from .patches import typed
 from .secrets import mask
 from .verdicts import Verdict, search, version_in
 
@@ -50,10 +51,14 @@ def _advice(remedy: Remedy, verdict: Verdict, status: Status, base: Any) -> dict
     try:
         settings = {name: _value(value, verdict.names, status) for name, value in remedy.set}
         env = {name: _value(value, verdict.names, status) for name, value in remedy.env}
+        patch = _patch(remedy.patch, status)
+        env |= patch
         if settings or env:
             engine = status.facts.engine or (remedy.engines[0] if len(remedy.engines) == 1 else None)
             spec = dict(remedy.versions).get(engine or "")
             change, blocked = _change(settings, env, engine, status, base, spec)
+            if change is not None and remedy.patch:
+                change["diff"] = [typed(remedy.patch, entry) for entry in change["diff"]]
     except Unknown as unknown:
         blocked = str(unknown)
     return {
@@ -69,8 +74,28 @@ def _advice(remedy: Remedy, verdict: Verdict, status: Status, base: Any) -> dict
     }
 
 
+def _patch(name: str | None, status: Status) -> dict[str, str]:
+    """The variable that puts a launch-time patch in force. Raises Unknown with the reason where it cannot be used."""
+    if name is None:
+        return {}
+    from .launch import find_launch
+    from .patches import environment, unproven
+
+    reason = unproven(name, status.facts.versions)
+    launch = find_launch(status.argv) if status.argv else None
+    if launch is not None and launch.container is not None:
+        reason = "the patch lies on this machine, and the engine runs in a container"
+    if reason is not None:
+        raise Unknown(reason)
+    return environment(name, status.facts.env.get("PYTHONPATH"))
+
+
 def _change(
-    settings: Mapping[str, Any], env: Mapping[str, Any], engine: str | None, status: Status, base: Any,
+    settings: Mapping[str, Any],
+    env: Mapping[str, Any],
+    engine: str | None,
+    status: Status,
+    base: Any,
     spec: str | None,
 ) -> tuple[dict[str, Any] | None, str | None]:
     """The changed launch in the contract's shape, and why it is not possible where it is not."""

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from .before import Before, before_from
 from .invalid import Problem
 from .literals import is_common, required_literals
+from .patches import PATCHES
 
 ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*/[a-z0-9]+(?:[-.][a-z0-9]+)*\Z", re.IGNORECASE)
 DANGEROUS = re.compile(r"\((?:[^()\\]|\\.)*[*+](?:[^()\\]|\\.)*\)[*+]|\A(?:\\S|\\w|\.)[*+]")
@@ -23,7 +25,7 @@ Outcome = Literal["crashed", "stalled", "stopped"]
 PROOFS = ("reproduced", "reported", "suggested")
 LOG_KEYS = ("text", "frames", "seen", "absent", "unless")
 TOP = {
-    "id", "title", "status", "role", "outcome", "engines", "when", "partial", "supersedes", "cause", "remedies",
+    "id", "title", "status", "role", "outcome", "engines", "when", "partial", "before", "supersedes", "cause", "remedies",
     "references", "near_misses", "fixed_in", "note",
 }  # fmt: skip
 CONDITIONS = {
@@ -140,6 +142,8 @@ class Rule:
     near_misses: tuple[NearMiss, ...]
     fixed_in: tuple[tuple[str, str], ...]
     note: str
+    before: tuple[Before, ...] = ()
+    """Combinations that are known to fail before anything is started."""
 
     @property
     def area(self) -> str:
@@ -184,7 +188,9 @@ class _Reading:
             self.wrong(path, f"not a regular expression: {error}", "escape ( ) [ ] { } . + * ? with a backslash")
             return None
         if DANGEROUS.search(value):
-            self.wrong(path, "this pattern can take very long", "bound the repetition, e.g. {0,200}, or begin with fixed text")
+            self.wrong(
+                path, "this pattern can take very long", "bound the repetition, e.g. {0,200}, or begin with fixed text"
+            )
         return value
 
     def pairs(self, value: Any, path: Sequence[str | int]) -> tuple[tuple[str, Any], ...]:
@@ -232,6 +238,11 @@ def rule_from(data: Any, problems: list[Problem]) -> Rule | None:
             found = _when(read, alternative, (key, place), engines, complete)
             if found is not None:
                 when.append(found)
+    before = tuple(
+        known
+        for place, item in enumerate(data.get("before") or [])
+        if (known := before_from(read, item, ("before", place), engines)) is not None
+    )
     remedies = tuple(
         remedy
         for place, item in enumerate(data.get("remedies") or [])
@@ -251,7 +262,7 @@ def rule_from(data: Any, problems: list[Problem]) -> Rule | None:
         identity, title.strip(), status, role, outcome, tuple(when), read.texts(data.get("supersedes"), ("supersedes",)),
         str(cause).strip(), remedies, read.texts(data.get("references"), ("references",)), near,
         tuple((name, str(version)) for name, version in read.pairs(data.get("fixed_in"), ("fixed_in",))),
-        str(data.get("note", "")).strip(),
+        str(data.get("note", "")).strip(), before,
     )  # fmt: skip
 
 
@@ -334,10 +345,14 @@ def _remedy(read: _Reading, data: Any, path: tuple[str | int, ...]) -> Remedy | 
         proof = "suggested"
     if not isinstance(data.get("safe", True), bool):
         read.wrong((*path, "safe"), "expected true or false")
+    patch = data.get("patch")
+    if patch is not None and patch not in PATCHES:
+        read.wrong((*path, "patch"), f"there is no patch {patch!r}", "known: " + ", ".join(sorted(PATCHES)))
+        patch = None
     do = data.get("do")
     return Remedy(
         title.strip(), read.pairs(data.get("set"), (*path, "set")), read.pairs(data.get("env"), (*path, "env")),
-        data.get("patch"), do.strip() if isinstance(do, str) else None, str(data.get("cost", "")).strip(),
+        patch, do.strip() if isinstance(do, str) else None, str(data.get("cost", "")).strip(),
         bool(data.get("safe", True)), proof, read.texts(data.get("verified"), (*path, "verified")),
         tuple((name, str(spec)) for name, spec in read.pairs(data.get("versions"), (*path, "versions"))),
         read.texts(data.get("gpu"), (*path, "gpu"), pattern=True), read.texts(data.get("engines"), (*path, "engines")),

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.core.advice import advise
+from app.core.before import holds
 from app.core.flags import FlagTable
 from app.core.knobs import Knob
 from app.core.launch import find_launch
 from app.core.secrets import mask
-from app.core.verdicts import Evidence, Verdict
+from app.core.verdicts import Evidence, Verdict, version_in
 from app.preflight.arguments import arguments
 from app.preflight.finding import Finding
 from app.preflight.host import host
@@ -145,10 +146,12 @@ def preflight(
         return Report(tuple(argv), None, None, "nothing: no engine is started here", ())
     knobs, table = base.knobs(launch.engine)
     place = Path(cwd or os.getcwd())
-    ahead = ahead_of(argv, knobs, table, probe=probe, version=version, environ=environ, cwd=place, launch=launch)
+    ahead = ahead_of(
+        argv, knobs, table, probe=probe, version=version, environ=environ, cwd=place, launch=launch, gpu=gpu
+    )
     assert ahead is not None
     known = Installed(base, ahead.engine, ahead.table) if ahead.installed and ahead.table else base
-    items = [_item(finding, ahead, known, gpu) for finding in _findings(ahead, known, gpu)]
+    items = [_item(finding, ahead, known, gpu) for finding in _findings(ahead, known)]
     shown = tuple(sorted((item for item in items if item is not None), key=lambda item: not item.finding.fails))
     return Report(
         tuple(argv), ahead.engine, ahead.version, _checked(ahead), shown, probe.notes if probe is not None else (),
@@ -156,11 +159,23 @@ def preflight(
     )  # fmt: skip
 
 
-def _findings(ahead: Ahead, base: Any, gpu: str | None) -> Iterator[Finding]:
+def _findings(ahead: Ahead, base: Any) -> Iterator[Finding]:
     yield from _imports(ahead)
     yield from arguments(ahead)
+    yield from _known_bad(ahead, base)
     yield from model(ahead)
     yield from host(ahead)
+
+
+def _known_bad(ahead: Ahead, base: Any) -> Iterator[Finding]:
+    """What rules say under `before:`; the first combination of a rule that holds counts."""
+    for rule in base.rules():
+        for before in rule.before:
+            found = holds(before, ahead, version_in)
+            if found is not None:
+                text = ", ".join(found) + (f": {before.why}" if before.why else "")
+                yield Finding(rule.id, before.fails, text)
+                break
 
 
 def _imports(ahead: Ahead) -> Iterator[Finding]:

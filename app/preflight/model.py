@@ -39,6 +39,7 @@ class Model:
             "architecture": " ".join(map(str, self.config.get("architectures") or ())),
             "model_type": str(self.config.get("model_type") or ""),
             "quantization": str(method.get("quant_method") or self.quant.get("quant_method") or ""),
+            "multimodal": " ".join(name for name in ("vision_config", "audio_config") if self.config.get(name)),
             "quant_algo": str(method.get("quant_algo") or method.get("format") or self.quant.get("quant_algo") or ""),
         }
         return {name: value for name, value in found.items() if value}

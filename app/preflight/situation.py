@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.core.edit import Blocked, Draft
 from app.core.flags import FlagTable, Release, number
 from app.core.knobs import Knob, open_release
 from app.core.launch import Launch, Option, config_words, find_launch, read_options
@@ -37,6 +38,7 @@ class Ahead:
     """Whether `table` is what the installed parser said."""
     config: Mapping[str, Any] = field(default_factory=dict)
     config_problem: str = ""
+    gpu: str | None = None
 
     @property
     def engine(self) -> str:
@@ -115,6 +117,40 @@ class Ahead:
             )
         return named
 
+    def package(self, name: str) -> str | None:
+        """A package's version under the name that rules use."""
+        if name == self.engine:
+            return self.version
+        return self.probe.versions.get(name) if self.probe is not None else None
+
+    def architectures(self) -> Sequence[str]:
+        """The GPUs' architectures: as told, else as the driver says."""
+        if self.gpu:
+            return [self.gpu]
+        return [gpu.sm for gpu in self.probe.gpus if gpu.sm] if self.probe is not None else []
+
+    def about_model(self, name: str) -> str:
+        """A fact of the model; what the command line says of its quantisation counts as one."""
+        facts = self.model.facts if self.model is not None else {}
+        if name == "quantization":
+            given = self.value("--quantization", "-q")
+            return " ".join(filter(None, (given, facts.get("quantization"), facts.get("quant_algo"))))
+        return facts.get(name, "")
+
+    def in_force(self, knob: str, value: str) -> bool:
+        """Whether setting a knob would change nothing in this release."""
+        found = self.knobs.get(knob)
+        spelling = found.spelling(self.version) if found is not None and self.version is not None else None
+        step = spelling.step(value) if spelling is not None else None
+        if found is None or step is None:
+            return False
+        draft = Draft.of(self.release, "", self.options)
+        try:
+            draft.take(step, found, value)
+        except (Blocked, ValueError):
+            return False
+        return not draft.diff()
+
     def on(self, name: str) -> bool:
         """Whether an environment variable says yes."""
         return self.environ.get(name, "").lower() in ("1", "true", "yes", "on")
@@ -127,6 +163,7 @@ class Ahead:
 def ahead_of(
     argv: Sequence[str], knobs: Mapping[str, Knob], table: FlagTable | None, *, probe: Probe | None,
     version: str | None, environ: Mapping[str, str], cwd: Path, launch: Launch | None = None,
+    gpu: str | None = None,
 ) -> Ahead | None:  # fmt: skip
     """The situation, None where no engine that we know is started."""
     launch = launch or find_launch(argv)
@@ -147,7 +184,7 @@ def ahead_of(
         options = [*read_options(config_words(config, release), release), *options]
     return Ahead(
         tuple(argv), launch, version, release, tuple(options), whole, cwd, probe, knobs, table, installed is not None,
-        config, problem,
+        config, problem, gpu,
     )  # fmt: skip
 
 
