@@ -26,6 +26,7 @@ from app.service import Served, Service, Watched
 from app.targets import NotStarted
 from app.targets.child import find_command
 from app.watcher import Watcher, check
+from app.webhooks import Hook, Webhooks
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -213,6 +214,9 @@ def serve(
         stored = Stored.open(root, targets, database or table.database, keep)
         stack.callback(stored.close)
         stack.enter_context(beside(Api(table.listen, tuple(table.hosts)), base, root, targets, tokens, stored))
+        webhooks = Webhooks(_hooks(config), targets)
+        webhooks.start()
+        stack.callback(webhooks.stop)
         threads = [threading.Thread(target=each.run, name=each.name) for each in targets]
         threads += [threading.Thread(target=_say, args=(each, as_json), daemon=True) for each in targets]
         asked = threading.Event()
@@ -225,6 +229,17 @@ def serve(
         for each in targets:
             each.hub.close()
     return 0
+
+
+def _hooks(config: Config) -> list[Hook]:
+    """The webhooks of the file. ValueError when a secret is not in the environment."""
+    found = []
+    for table in config.webhooks:
+        secret = os.environ.get(table.secret_env or "", "")
+        if table.secret_env and not secret:
+            raise ValueError(f"the secret of the webhook is to be in {table.secret_env}, which is not set")
+        found.append(Hook(table.url, table.events, secret))
+    return found
 
 
 def _target(name: str, table: TargetTable, root: Path, base: Base, installed: Installed) -> Served | Watched:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 MASK = "***"
 _SECRETS = re.compile(
@@ -21,3 +22,12 @@ _SECRETS = re.compile(
 def mask(text: str) -> str:
     """`text` with API keys, tokens and passwords replaced by ***, the part that tells what it was left in place."""
     return _SECRETS.sub(lambda found: next(filter(None, found.groups()[::2]), "") + MASK, text)
+
+
+def mask_json(value: Any) -> Any:
+    """A JSON value with every text in it masked."""
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, dict):
+        return {name: mask_json(inner) for name, inner in value.items()}
+    return [mask_json(inner) for inner in value] if isinstance(value, list | tuple) else value

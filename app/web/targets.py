@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from app.core.launch import find_launch
-from app.core.secrets import mask
+from app.core.secrets import mask_json
 from app.service import Planned, Target, Wish
 from app.turning import REFUSED, Refusal, settable
 from app.web import models
@@ -113,7 +113,7 @@ def routes(state: State) -> APIRouter:
         asked = {"remedy": wish.remedy, "knobs": dict(wish.knobs), "again": wish.again, "dry_run": wish.only_say}
 
         def note(status: int, result: str) -> None:
-            state.audit.note(who, address, target.name, action, json.loads(mask(json.dumps(asked))), status, result)
+            state.audit.note(who, address, target.name, action, mask_json(asked), status, result)
 
         async def work() -> Response:
             try:
