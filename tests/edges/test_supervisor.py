@@ -92,7 +92,7 @@ def test_a_person_is_asked_and_chooses(tmp_path: Path) -> None:
     with live(tmp_path, argv, Settings(mode="ask", attended=True, release="0.5.9")) as run:
         ask = run.until("ask")
         rungs = ask.data["rungs"]
-        assert [rung["diff"] for rung in rungs] == [[f"-{PIECEWISE}"]]
+        assert rungs[0]["diff"] == [f"-{PIECEWISE}"]
         assert run.hub.status["offers"] == rungs
         assert run.supervisor.state == "crashed"
         with pytest.raises(ValueError, match="'nothing' is not on offer"):
@@ -112,7 +112,7 @@ def test_without_a_person_the_offer_is_the_end(mode: str, reason: str, tmp_path:
     assert outcome.text.startswith(reason)
     assert (outcome.state, outcome.status, outcome.rule) == ("crashed", 1, CAUSE)
     end = run.of("end")[0]
-    assert [rung["title"] for rung in end.data["rungs"]] == ["Run without prefill (piecewise) CUDA graphs"]
+    assert end.data["rungs"][0]["title"] == "Run without prefill (piecewise) CUDA graphs"
     assert len(run.of("attempt")) == 1
 
 
@@ -122,7 +122,7 @@ def test_an_exhausted_ladder_says_what_was_tried_and_never_starts_the_same_twice
         outcome = run.rest()
     launches = [tuple(news.data["argv"]) for news in run.of("attempt")]
     assert len(launches) == len(set(launches)) == 2
-    assert outcome.text.startswith(f"nothing is left to try; tried: 1. as given → {CAUSE}; 2. Run without prefill")
+    assert f"; tried: 1. as given → {CAUSE}; 2. Run without prefill" in outcome.text
     assert (outcome.state, outcome.status) == ("crashed", 1)
 
 
