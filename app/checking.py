@@ -36,15 +36,16 @@ def check_all(directories: Sequence[Path], fixtures: Path | None) -> tuple[list[
         if other := keys.get(rule.key):
             problems.append(f"{source}:1: the cause key {rule.key} is also that of {other}")
         keys[rule.key] = rule.id
-        problems += [f"{source}:1: {text}" for text in _of_rule(rule, base, proven, bool(known))]
+        problems += [f"{source}:1: {text}" for text in problems_of_rule(rule, base, proven, bool(known))]
     for case in known:
-        problems += _of_case(case, base, keys)
+        problems += problems_of_case(case, base, keys)
     stable = sum(rule.status == "stable" for rule in base.rules())
     summary = f"{len(base.packed)} rules ({stable} stable), {len(known)} cases, {len(problems)} problems"
     return problems, summary
 
 
-def _of_rule(rule: Rule, base: Base, proven: set[str], has_cases: bool) -> list[str]:
+def problems_of_rule(rule: Rule, base: Base, proven: set[str], has_cases: bool) -> list[str]:
+    """What is wrong with one rule; `proven` are the causes that a real case shows."""
     out: list[str] = []
     if rule.role == "cause":
         if not rule.near_misses:
@@ -95,7 +96,8 @@ def slowest(pattern: str) -> float:
     return worst
 
 
-def _of_case(case: Case, base: Base, keys: dict[str, str]) -> list[str]:
+def problems_of_case(case: Case, base: Base, keys: dict[str, str]) -> list[str]:
+    """What is wrong with one case; `keys` are the cause keys there are."""
     out: list[str] = []
     place = case.folder / "case.yaml"
     status = case.status(base)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.authoring import add_case, new_rule
-from app.checking import check_all, slowest
+from app.cases import cases
+from app.checking import problems_of_case, problems_of_rule, slowest
 from app.core.invalid import Problem
 from app.core.rules import rule_from
 from app.explain import explain_bytes
@@ -57,9 +58,12 @@ def test_a_draft_rule_explains_its_own_log_at_once(tmp_path: Path, base: Base) -
         list(new_rule(str(log), None, tmp_path / "rules", tmp_path / "fixtures", again))
     edited = rule_file.read_text().replace("TODO a message that looks alike and has another cause", "driver too old for tile 1")
     rule_file.write_text(edited.replace("references: []", "references: [https://example.org/acme]"))
-    problems, summary = check_all([tmp_path / "rules"], tmp_path / "fixtures")
-    assert [text for text in problems if rule_file.stem in text] == []
-    assert "1 cases" in summary
+    again = load([tmp_path / "rules"], cache=False)
+    found = again.find(rule_file.stem)
+    assert found is not None
+    assert problems_of_rule(found[0], again, set(), True) == []
+    (case,) = cases(tmp_path / "fixtures")
+    assert problems_of_case(case, again, {rule_file.stem: found[0].id}) == []
 
 
 def test_a_known_failure_or_a_healthy_log_makes_no_rule(tmp_path: Path, base: Base) -> None:

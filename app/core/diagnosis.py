@@ -171,7 +171,8 @@ class Diagnosis:
     def _read(self, line: Line, hit: bool, now: float | None) -> list[News]:
         news: list[News] = []
         for event in self._facts.observe(line, now):
-            self._alive = line.number
+            if event.kind in ("phase", "progress", "ready"):
+                self._alive = line.number
             news.append(News(event.kind, event.text, line.number, event.data))
         news += self._take(self._records.add(line))
         if hit:

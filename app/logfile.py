@@ -1,0 +1,135 @@
+"""A log file that grows in, its lines by number out: those of a range, and those that hold a text.
+
+Only where blocks begin is kept, 16 bytes for each 256 KiB, so a log of any size has any line at once. What is given out
+is fit to be shown: no colours, a redrawn bar as it looked last, secrets masked, long lines cut.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from app.core.secrets import mask
+from app.core.text import ANSI
+
+BLOCK = 256 * 1024
+WIDTH = 2000
+"""Characters given of one line; bytes of it looked at are eight times as many."""
+SEEN = 8 * WIDTH
+MARGIN = 400
+"""Characters left out before a cut in the bytes, where a secret may have lost the part that shows that it is one."""
+SCANNED = 64 * 1024 * 1024
+"""Bytes that one search looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line. `number` counts from 1, `size` is its length in bytes where it was cut, else 0."""
+
+    number: int
+    text: str
+    size: int = 0
+
+
+class LogFile:
+    """One path. It may be called from any thread; OSError when the file cannot be read."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._forget((0, 0))
+
+    def _forget(self, identity: tuple[int, int]) -> None:
+        self._identity = identity
+        self._before = array("Q", [0])  # line ends before each block
+        self._size = 0  # bytes counted
+        self._ends = 0  # line ends counted
+
+    def look(self) -> tuple[str, int]:
+        """(which file it is, how many lines it has by now). Another file under the name, or one that was cut short, is
+        another log and begins anew."""
+        with self._lock, open(self.path, "rb", buffering=0) as file:
+            return self._look(file.fileno())
+
+    def _look(self, fd: int) -> tuple[str, int]:
+        stat = os.fstat(fd)
+        identity = (stat.st_dev, stat.st_ino)
+        if identity != self._identity or stat.st_size < self._size:
+            self._forget(identity)
+        while self._size < stat.st_size:
+            data = os.pread(fd, BLOCK - self._size % BLOCK, self._size)
+            if not data:
+                break
+            self._size += len(data)
+            self._ends += data.count(b"\n")
+            if self._size % BLOCK == 0:
+                self._before.append(self._ends)
+        rest = bool(self._size) and os.pread(fd, 1, self._size - 1) != b"\n"
+        return f"{identity[0]:x}-{identity[1]:x}", self._ends + rest
+
+    def rows(self, first: int, count: int) -> tuple[str, int, list[Row]]:
+        """(which file, how many lines, at most `count` of them from number `first` on)."""
+        with self._lock, open(self.path, "rb", buffering=0) as file:
+            which, lines = self._look(file.fileno())
+            found: list[Row] = []
+            for number, head, size in self._raw(file.fileno(), first, self._size):
+                if len(found) >= count:
+                    break
+                found.append(row(number, head, size))
+            return which, lines, found
+
+    def find(self, text: str, first: int, count: int) -> tuple[list[int], int | None]:
+        """(numbers of the lines from `first` on that show `text` in any case, where to go on: None at the end)."""
+        wanted = text.casefold()
+        with self._lock, open(self.path, "rb", buffering=0) as file:
+            self._look(file.fileno())
+            found: list[int] = []
+            looked = 0
+            for number, head, size in self._raw(file.fileno(), first, self._size):
+                if len(found) >= count or looked >= SCANNED:
+                    return found, number
+                looked += size + 1
+                # The line as it is shown decides: a search must not tell a secret letter by letter.
+                if _maybe(wanted, head) and wanted in row(number, head, size).text.casefold():
+                    found.append(number)
+            return found, None
+
+    def _raw(self, fd: int, first: int, end: int) -> Iterator[tuple[int, bytes, int]]:
+        """(number, its first SEEN bytes or a little more, its length in bytes) of every line from `first` on."""
+        block = max(0, bisect_left(self._before, first - 1) - 1)  # the end of the line before `first` is in it or later
+        number, at = self._before[block] + 1, block * BLOCK
+        head, size = b"", 0
+        while at < end:
+            data = os.pread(fd, min(BLOCK, end - at), at)
+            if not data:
+                break
+            at += len(data)
+            *whole, rest = data.split(b"\n")
+            for part in whole:
+                if number >= first:
+                    yield number, (head + part)[: SEEN + 1] if len(head) < SEEN else head, size + len(part)
+                number, head, size = number + 1, b"", 0
+            if len(head) < SEEN:
+                head = (head + rest)[: SEEN + 1]
+            size += len(rest)
+        if size and number >= first:
+            yield number, head, size
+
+
+def _maybe(wanted: str, head: bytes) -> bool:
+    """Whether a line may hold a text: the dear look is only for those."""
+    return not wanted.isascii() or b"\x1b" in head or wanted.encode() in head.lower()
+
+
+def row(number: int, raw: bytes, size: int) -> Row:
+    """A line as it is shown. `raw` are its first bytes, `size` is how long it is."""
+    text = ANSI.sub("", raw[:SEEN].decode("utf-8", "replace")).rstrip("\r").rpartition("\r")[2]
+    if size > SEEN:
+        text = text[:-MARGIN]
+    text = mask(text)
+    cut = size > SEEN or len(text) > WIDTH
+    return Row(number, text[:WIDTH].replace("\t", "    "), size if cut else 0)
