@@ -31,6 +31,7 @@ class ServerArgs:
         parser.add_argument("--tp-size", "--tensor-parallel-size", type=int, default=1)
         parser.add_argument("--attention-backend", choices=["triton", "flashinfer"])
         parser.add_argument("--lora-paths", nargs="*")
+        parser.add_argument("--port", type=int, default=30000)
         parser.add_argument("--flag", action=argparse.BooleanOptionalAction, default=True)
         parser.add_argument("--old-switch", action=DeprecatedStoreTrueAction, new_flag="--attention-backend triton")
         parser.add_argument("--gone", action=Removed)

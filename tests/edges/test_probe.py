@@ -182,4 +182,4 @@ def test_programs_read_the_whole_answer(tmp_path: Path, cache: Path) -> None:
     body = json.loads(json.dumps(ask(tmp_path, environment(tmp_path, PACKAGES), "sglang").to_json()))
     assert body["packages"]["sglang"] == "0.5.99"
     assert body["gpus"][0]["sm"] == "sm120"
-    assert len(body["parser"]["flags"]) == 8
+    assert len(body["parser"]["flags"]) == 9
