@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from app import __version__
 from app.audit import Audit
 from app.service import Service, Target
-from app.web import knowing, models, problems, targets
+from app.web import knowing, models, problems, runs, targets
 from app.web.access import Access
 from app.web.guard import Guard
 from app.web.metrics import Tally
@@ -58,6 +58,7 @@ def create_app(service: Service, access: Access | None = None) -> FastAPI:
     app.add_middleware(Guard, access=access)
     problems.install(app)
     app.include_router(targets.routes(state))
+    app.include_router(runs.routes(state))
     app.include_router(knowing.routes(state))
     _add_probes(app, state)
     _add_pages(app, state)
