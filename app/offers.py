@@ -10,22 +10,13 @@ from app.core.launch import find_launch
 from app.core.patches import environment, typed
 from app.core.remedies import apply
 from app.core.secrets import mask
+from app.core.secrets import mask_argv as masked
 from app.ladder import Launch, Rung
 
 if TYPE_CHECKING:
     from app.core.diagnosis import Status
     from app.core.verdicts import Verdict
     from app.knowledge import Base
-
-
-def masked(argv: Sequence[str]) -> list[str]:
-    """A command line without its secrets: those within a word, and those that follow their flag."""
-    shown = [mask(word) for word in argv]
-    for place in range(1, len(argv)):
-        flag, pair = argv[place - 1], mask(f"{argv[place - 1]} {argv[place]}")
-        if flag.startswith("-") and pair.startswith(f"{flag} ") and pair != f"{flag} {argv[place]}":
-            shown[place] = pair[len(flag) + 1 :]
-    return shown
 
 
 def scrubbed(value: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .core.advice import advise
-from .core.secrets import mask
+from .core.secrets import mask, mask_argv
 
 if TYPE_CHECKING:
     from .core.diagnosis import Status
@@ -66,7 +66,7 @@ def to_json(status: Status, source: str, base: Base, near: bool = False) -> dict
         "fingerprint": status.fingerprint or None,
         "gpu": {"name": facts.gpu, "sm": facts.sm},
         "versions": dict(facts.versions),
-        "argv": [mask(word) for word in status.argv] if status.argv else None,
+        "argv": mask_argv(status.argv) if status.argv else None,
         "lines": status.lines,
         "earlier": [
             {"line": item.line, "state": item.state, "rule": item.rule, "title": item.title} for item in status.earlier

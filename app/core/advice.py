@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .patches import typed
-from .secrets import mask
+from .secrets import mask, mask_argv
 from .verdicts import Verdict, search, version_in
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _change(
     shown = to_json(change)
     body = shown["change"] if change.blocked is None else None
     if isinstance(body, dict):
-        body["argv"] = [mask(word) for word in body["argv"]]
+        body["argv"] = mask_argv(body["argv"])
         body["diff"] = [mask(entry) for entry in body["diff"]]
     return body, change.blocked  # type: ignore[return-value]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 MASK = "***"
@@ -22,6 +23,18 @@ _SECRETS = re.compile(
 def mask(text: str) -> str:
     """`text` with API keys, tokens and passwords replaced by ***, the part that tells what it was left in place."""
     return _SECRETS.sub(lambda found: next(filter(None, found.groups()[::2]), "") + MASK, text)
+
+
+_SECRET_FLAG = re.compile(r"--?[\w-]*(?:api[-_]key|[-_]token|password|secret)\Z|--?token\Z", re.IGNORECASE)
+
+
+def mask_argv(argv: Sequence[str]) -> list[str]:
+    """A command line without its secrets: those within a word, and those that follow their flag."""
+    shown = [mask(word) for word in argv]
+    for place in range(1, len(argv)):
+        if _SECRET_FLAG.match(argv[place - 1]) and not argv[place].startswith("-"):
+            shown[place] = MASK
+    return shown
 
 
 def mask_json(value: Any) -> Any:

@@ -21,7 +21,7 @@ from app.core.before import holds
 from app.core.flags import FlagTable
 from app.core.knobs import Knob
 from app.core.launch import find_launch
-from app.core.secrets import mask
+from app.core.secrets import mask, mask_argv
 from app.core.verdicts import Evidence, Verdict, version_in
 from app.preflight.arguments import arguments
 from app.preflight.finding import Finding
@@ -92,7 +92,7 @@ class Report:
         return {
             "schema": 1, "engine": {"name": self.engine, "version": self.version}, "fails": self.fails,
             "checked": self.checked, "findings": [item.to_json() for item in self.items], "notes": list(self.notes),
-            "argv": [mask(word) for word in self.argv], "seconds": round(self.seconds, 3),
+            "argv": mask_argv(self.argv), "seconds": round(self.seconds, 3),
         }  # fmt: skip
 
 
