@@ -58,6 +58,7 @@ def problems_of_rule(rule: Rule, base: Base, proven: set[str], has_cases: bool) 
         status = explain_bytes([miss.log.encode()], base)
         if any(verdict.rule.id == rule.id for verdict in status.verdicts):
             out.append(f"near_misses.{place}: this rule fires on its own near miss")
+    out += _of_before(rule, base)
     for when in rule.when:
         for pattern in (*when.seen, *when.absent):
             if all(is_common(literal) for literal in required_literals(pattern)):
@@ -69,6 +70,24 @@ def problems_of_rule(rule: Rule, base: Base, proven: set[str], has_cases: bool) 
         for pattern in (text for text in written if text):
             if (seconds := slowest(pattern)) > SLOW:
                 out.append(f"when: {pattern!r} takes {seconds * 1000:.0f} ms on a hostile text; bound its repetitions")
+    return out
+
+
+def _of_before(rule: Rule, base: Base) -> list[str]:
+    """Knobs and flags that `before:` names and no release of the engine has."""
+    out: list[str] = []
+    for place, before in enumerate(rule.before):
+        for engine in before.engine:
+            knobs, table = base.knobs(engine)
+            for name, value in (*before.knobs, *before.not_knobs):
+                known = knobs.get(name)
+                if known is None or not any(spelling.step(value) for spelling in known.spellings):
+                    out.append(f"before.{place}: {engine} has no knob {name} with the value {value}")
+            if table is None:
+                continue
+            for flag in (*before.flags, *before.no_flags):
+                if not any(table.for_version(release).flag(flag) for release in table.releases):
+                    out.append(f"before.{place}: no release of {engine} has {flag}")
     return out
 
 

@@ -344,3 +344,25 @@ def test_the_command_and_its_exit_status(model: Path) -> None:
     done = runner.invoke(main, ["preflight", "--", "ls"])
     assert done.exit_code == 2
     assert "starts no engine that bringup knows" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "version", "gpu", "rules"),
+    [
+        ("--attention-backend fa3", "0.5.9", "sm120", {"kernels-by-architecture/fa3-attention-backend-refused": True}),
+        ("--attention-backend fa3", "0.5.9", "sm90", {}),
+        (
+            "--attention-backend=trtllm_mha",
+            "0.5.9",
+            "sm120",
+            {"kernels-by-architecture/trtllm-mha-only-sm100-check": True},
+        ),
+        ("--attention-backend trtllm_mha", "0.5.23", "sm120", {}),
+        ("--attention-backend trtllm_mha", "0.5.9", "sm100", {}),
+    ],
+)
+def test_attention_that_this_gpu_does_not_have(
+    base: Base, model: Path, words: str, version: str, gpu: str, rules: dict[str, bool]
+) -> None:
+    report = look(base, f"--model-path {model} --port {free_port()} {words}", version=version, gpu=gpu)
+    assert found(report) == rules
