@@ -174,6 +174,7 @@ def beside(
         yield None
         return
     print(f"bringup: web API at {web.url}/docs", file=sys.stderr, flush=True)
+    sys.setswitchinterval(0.001)  # writing to hundreds of readers must not keep the reading of a log waiting
     web.start()
     try:
         yield web
