@@ -62,7 +62,9 @@ def add_case(
     Raises SourceError, ValueError for a cause that no rule has, FileExistsError.
     """
     if cause not in NOTHING and base.find(cause) is None:
-        raise ValueError(f"{cause}: no rule has this key; `bringup rules list` shows them, `bringup rules new` writes one")
+        raise ValueError(
+            f"{cause}: no rule has this key; `bringup rules list` shows them, `bringup rules new` writes one"
+        )
     yield from _write_case(
         b"".join(read(source)), name, cause.rpartition("/")[2], origin_link or source, origin, fixtures, idle, base
     )
@@ -103,7 +105,9 @@ def _write_case(
 def _identity(raised: Raised) -> str:
     area = (raised.raised_in or "unknown").replace("_", "-").lower()
     kind = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", raised.type.rpartition(".")[2]).lower()
-    words = [word for word in WORDS.findall(CHANGES.sub(" ", raised.message.partition("\n")[0]).lower()) if len(word) > 2]
+    words = [
+        word for word in WORDS.findall(CHANGES.sub(" ", raised.message.partition("\n")[0]).lower()) if len(word) > 2
+    ]
     return f"{area}/{'-'.join([*WORDS.findall(kind), *words[:5]])}"[:90].rstrip("-")
 
 

@@ -57,7 +57,7 @@ class Case:
         return to_text(status, f"{self.name}/server.log", base)
 
     def judge(self, status: Status) -> str:
-        """"right", "wrong" (another cause), "silent" (no cause named) or "alarm" (a healthy or undecidable log blamed)."""
+        """ "right", "wrong" (another cause), "silent" (no cause named) or "alarm" (a healthy or undecidable log blamed)."""
         cause = status.cause
         key = cause.rule.key if cause else None
         if self.cause in NOTHING:

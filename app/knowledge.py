@@ -6,6 +6,7 @@ start reads neither YAML nor rules, only what a log really needs. A rule's own t
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import pickle
@@ -232,10 +233,8 @@ def _store(place: Path, base: Base) -> None:
             if old != place and old.stat().st_mtime < place.stat().st_mtime - 7 * 86400:
                 old.unlink()
     except OSError:
-        try:
+        with contextlib.suppress(OSError):
             fresh.unlink()
-        except OSError:
-            pass
 
 
 def _compile(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Base:
@@ -261,7 +260,9 @@ def _compile(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Base:
                 triggers.setdefault(number(literal), []).append(len(ways))
             for pattern in (*when.seen, *when.absent):
                 for literal in required_literals(pattern):
-                    row = marks.setdefault(number(literal), []) if is_scanned(literal) else loose.setdefault(literal, [])
+                    row = (
+                        marks.setdefault(number(literal), []) if is_scanned(literal) else loose.setdefault(literal, [])
+                    )
                     if pattern not in row:
                         row.append(pattern)
             ways.append((index, pickle.dumps(when, protocol=pickle.HIGHEST_PROTOCOL)))
@@ -273,12 +274,18 @@ def _compile(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Base:
                 if is_scanned(literal):
                     number(literal)
     return Base(
-        tuple(ways), {key: tuple(value) for key, value in triggers.items()},
-        {key: tuple(value) for key, value in marks.items()}, {key: tuple(value) for key, value in loose.items()}, tuple(text.encode() for text in strings),
-        tuple(pickle.dumps(rule, protocol=pickle.HIGHEST_PROTOCOL) for rule, _ in kept.values()),
-        tuple(source for _, source in kept.values()), tuple(engines), {name: pickle.dumps(pair) for name, pair in launches.items()}, literals_of,
+        ways=tuple(ways),
+        triggers={key: tuple(value) for key, value in triggers.items()},
+        marks={key: tuple(value) for key, value in marks.items()},
+        loose={key: tuple(value) for key, value in loose.items()},
+        strings=tuple(text.encode() for text in strings),
+        packed=tuple(pickle.dumps(rule, protocol=pickle.HIGHEST_PROTOCOL) for rule, _ in kept.values()),
+        sources=tuple(source for _, source in kept.values()),
+        engines=tuple(engines),
+        launches={name: pickle.dumps(pair) for name, pair in launches.items()},
+        literals_of=literals_of,
         problems=tuple(problems),
-    )  # fmt: skip
+    )
 
 
 def _read_all(

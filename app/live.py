@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from app.attempt import Limits
+from app.core.secrets import mask_argv
 from app.history import FileHistory
 from app.hub import Hub, Subscription
 from app.knowledge import Base
 from app.ladder import Launch
-from app.offers import masked
 from app.outcome import Outcome, Settings
 from app.runs import Busy, Run, state_directory
 from app.service import Served, Watched
@@ -140,7 +140,7 @@ def _last_words(outcome: Outcome, folder: Run) -> str:
     text = {"left": "left running", "stopped": "stopped", "crashed": "failed", "stalled": "stood still"}
     words = f"bringup: {text.get(outcome.state, outcome.state)}: {outcome.text}"
     if outcome.state == "left":
-        words += f"\nbringup: `{shlex.join(['bringup', 'run', '--', *masked(folder.data['argv'])])}` goes on with it"
+        words += f"\nbringup: `{shlex.join(['bringup', 'run', '--', *mask_argv(folder.data['argv'])])}` goes on with it"
     return f"{words}\nbringup: everything is kept in {folder.folder}"
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from app.core.advice import advise
 from app.core.launch import find_launch
 from app.core.patches import environment, typed
 from app.core.remedies import apply
-from app.core.secrets import mask
-from app.core.secrets import mask_argv as masked
+from app.core.secrets import mask, mask_argv
 from app.ladder import Launch, Rung
 
 if TYPE_CHECKING:
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
 def scrubbed(value: Any) -> Any:
     """JSON values with every command line in them masked."""
     if isinstance(value, dict):
-        return {name: masked(inner) if name == "argv" and inner else scrubbed(inner) for name, inner in value.items()}
+        return {
+            name: mask_argv(inner) if name == "argv" and inner else scrubbed(inner) for name, inner in value.items()
+        }
     return [scrubbed(inner) for inner in value] if isinstance(value, list) else value
 
 
@@ -84,5 +85,5 @@ def shown(rung: Rung) -> dict[str, Any]:
     """A rung as people and programs see it: no secrets."""
     return {
         "name": rung.name, "rule": rung.rule, "title": rung.title, "diff": list(rung.diff), "safe": rung.safe,
-        "cost": rung.cost, "proof": rung.proof, "argv": masked(rung.launch.argv),
+        "cost": rung.cost, "proof": rung.proof, "argv": mask_argv(rung.launch.argv),
     }  # fmt: skip

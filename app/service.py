@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from app.core.secrets import mask_argv
 from app.history import History
 from app.hub import Hub
 from app.ladder import Launch, Rung
-from app.offers import masked
 from app.runs import Run
 from app.supervisor import TRANSIENT, Outcome, Settings, Supervisor
 from app.targets import TargetError
@@ -55,7 +55,7 @@ class Planned:
     def to_json(self) -> dict[str, Any]:
         """As programs read it, secrets masked."""
         return {
-            "title": self.title, "argv": masked(self.launch.argv), "diff": list(self.diff),
+            "title": self.title, "argv": mask_argv(self.launch.argv), "diff": list(self.diff),
             "run": self.run, "attempt": self.attempt, "done": self.run is not None,
         }  # fmt: skip
 
@@ -108,7 +108,7 @@ class Served:
         self._running = False
         self._outcome: Outcome | None = None
         if not hub.status:
-            hub.status = {"schema": 1, "run": None, "state": "idle", "attempt": 0, "argv": masked(origin.argv),
+            hub.status = {"schema": 1, "run": None, "state": "idle", "attempt": 0, "argv": mask_argv(origin.argv),
                           "mode": settings.mode}  # fmt: skip
 
     def begin(self, folder: Run | None = None) -> None:

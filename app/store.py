@@ -27,7 +27,7 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlmodel import Session, col, create_engine, delete, select
 
-from app.offers import masked
+from app.core.secrets import mask_argv
 from app.tables import AttemptRow, FindingRow, PhaseRow, RunRow
 from app.targets import state as targets_state
 
@@ -131,7 +131,7 @@ class Store:
                 moved = True
 
     def _new(self, folder: Path, target: str, data: Mapping[str, Any]) -> RunRow:
-        argv = masked(data.get("argv") or [])
+        argv = mask_argv(data.get("argv") or [])
         return RunRow(
             id=folder.name, target=target, host=self.host, folder=str(folder), argv=argv, after=data.get("after"),
             began=float(data.get("began") or time.time()),

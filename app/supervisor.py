@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from app import health
 from app.attempt import Asked, Attempt, End, exit_json
-from app.core.secrets import mask
+from app.core.secrets import mask, mask_argv
 from app.health import Endpoint
 from app.history import Entry, History, keys
 from app.hub import Hub, News
 from app.ladder import Ask, Decision, Ladder, Launch, Retry, Rung, Start, Stop, launch_from, rung_from
-from app.offers import masked, offers, scrubbed, shown
+from app.offers import offers, scrubbed, shown
 from app.outcome import TRANSIENT, Outcome, Settings, State
 from app.reading import Reading, Told
 from app.report import to_json
@@ -134,7 +134,7 @@ class Supervisor:
             before = Launch(ready.argv, tuple(sorted(ready.env.items())))
             if "***" not in str(ready.env):
                 day = time.strftime("%Y-%m-%d", time.localtime(ready.ended))
-                now, then = masked(self._origin.argv), masked(ready.argv)
+                now, then = mask_argv(self._origin.argv), mask_argv(ready.argv)
                 diff = tuple(f"+{word}" for word in then if word not in now)
                 gone = tuple(f"-{word}" for word in now if word not in then)
                 title = f"The launch that became ready last ({day})"
@@ -160,7 +160,7 @@ class Supervisor:
     def _tell_attempt(self, child: Child) -> None:
         assert child.state is not None
         diff = list(self._via.diff) if self._via else []
-        data = {"number": self._number, "argv": masked(self._launch.argv), "log": child.state.log,
+        data = {"number": self._number, "argv": mask_argv(self._launch.argv), "log": child.state.log,
                 "pid": child.state.pid, "diff": diff, "via": self._via.title if self._via else None}  # fmt: skip
         title = f"attempt {self._number}" + (f": {self._via.title}" if self._via else "")
         self._say(Told("attempt", title, data, f"attempt:{self._number}"))
@@ -310,7 +310,7 @@ class Supervisor:
         """Keeps the attempt: in the status, the state file's notes to come, and the history."""
         cause = end.status.cause
         row: dict[str, Any] = {
-            "number": self._number, "argv": masked(self._launch.argv), "began": self._began,
+            "number": self._number, "argv": mask_argv(self._launch.argv), "began": self._began,
             "ended": time.time(), "state": end.state, "rule": cause.rule.id if cause else None,
             "title": cause.rule.title if cause else None, "exit": exit_json(end.exit), "reason": end.reason,
             "log": attempt.tail.path, "diff": list(self._via.diff) if self._via else [],
@@ -394,7 +394,7 @@ class Supervisor:
         now = time.monotonic()
         self.hub.status = {
             "schema": 1, "run": self.folder.name, "state": self.state, "attempt": self._number,
-            "argv": masked(self._launch.argv), "began": self._began,
+            "argv": mask_argv(self._launch.argv), "began": self._began,
             "log": attempt.tail.path if attempt else None,
             "pid": self._child.state.pid if self._child and self._child.state else None,
             "processes": attempt.processes if attempt else 0,

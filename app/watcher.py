@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from app import health
 from app.attempt import Asked, Attempt, Limits
-from app.core.secrets import mask
+from app.core.secrets import mask, mask_argv
 from app.hub import Hub
-from app.offers import masked, scrubbed
+from app.offers import scrubbed
 from app.outcome import Outcome, Settings
 from app.reading import Reading, Told
 from app.report import to_json
@@ -102,7 +102,7 @@ class Watcher:
         status = self._reading.status
         self.hub.status = {
             "schema": 1, "run": None, "state": self._state, "attempt": 1,
-            "argv": masked(status.argv) if status.argv else None, "began": None,
+            "argv": mask_argv(status.argv) if status.argv else None, "began": None,
             "log": str(self.path), "pid": None, "verdict": self._verdict, "report": self._report, "offers": [],
             "attempts": [], "mode": "off", "lines": self._reading.last_lines(),
             **self._reading.snapshot(time.monotonic()),

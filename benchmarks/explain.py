@@ -87,7 +87,9 @@ def main() -> None:
             size = log.stat().st_size / 1e6
             ours, resident = measure([*explain, str(log)], env, args.runs)
             own = size / max(1e-9, ours - start)
-            theirs = size / measure([rg, "-F", "-f", str(patterns), "-c", "-j1", str(log)], runs=args.runs)[0] if rg else 0
+            theirs = (
+                size / measure([rg, "-F", "-f", str(patterns), "-c", "-j1", str(log)], runs=args.runs)[0] if rg else 0
+            )
             lines = size / measure(["wc", "-l", str(log)], runs=args.runs)[0]
             ratio = f"{own / theirs:.1f}" if theirs else "–"
             print(f"| {kind} {size:.0f} MB | {own:.0f} | {theirs:.0f} | {lines:.0f} | {ratio} | {resident:.0f} |")

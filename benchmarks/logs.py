@@ -1,6 +1,6 @@
 """Logs for benchmarks, written to a file: healthy, one crash at the end, or one traceback after another.
 
-    python -m benchmarks.logs healthy 100 /tmp/healthy.log       # kind, size in MB, where
+python -m benchmarks.logs healthy 100 /tmp/healthy.log       # kind, size in MB, where
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ START = """[2026-02-20 10:11:01] server_args=ServerArgs(model_path='/models/GLM-
 """
 
 ERRORS = (
-    ("torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate {n} MiB. GPU 0 has a total capacity of 94.97 GiB"),
+    (
+        "torch.OutOfMemoryError",
+        "CUDA out of memory. Tried to allocate {n} MiB. GPU 0 has a total capacity of 94.97 GiB",
+    ),
     ("RuntimeError", "request {n} failed: the scheduler gave no answer"),
     ("KeyError", "'model.layers.{n}.mlp.down_proj.weight_scale'"),
     ("ValueError", "sampling parameter top_p out of range: {n}"),

@@ -56,7 +56,9 @@ def test_a_draft_rule_explains_its_own_log_at_once(tmp_path: Path, base: Base) -
     assert {path.name for path in folder.iterdir()} == {"server.log", "case.yaml", "expect.txt"}
     with pytest.raises(ValueError, match="already explains this log"):
         list(new_rule(str(log), None, tmp_path / "rules", tmp_path / "fixtures", again))
-    edited = rule_file.read_text().replace("TODO a message that looks alike and has another cause", "driver too old for tile 1")
+    edited = rule_file.read_text().replace(
+        "TODO a message that looks alike and has another cause", "driver too old for tile 1"
+    )
     rule_file.write_text(edited.replace("references: []", "references: [https://example.org/acme]"))
     again = load([tmp_path / "rules"], cache=False)
     found = again.find(rule_file.stem)
@@ -79,7 +81,11 @@ def test_a_known_failure_or_a_healthy_log_makes_no_rule(tmp_path: Path, base: Ba
 def test_a_case_is_masked_and_labelled(tmp_path: Path, base: Base) -> None:
     log = tmp_path / "server.log"
     log.write_bytes(UNKNOWN + b"HF_TOKEN=hf_abcdefghijklmnopqrstuvwx\n")
-    told = list(add_case(str(log), None, "consequence-only", "https://example.org/1", "verbatim", tmp_path / "fixtures", 0, base))
+    told = list(
+        add_case(
+            str(log), None, "consequence-only", "https://example.org/1", "verbatim", tmp_path / "fixtures", 0, base
+        )
+    )
     folder = tmp_path / "fixtures" / "consequence-only"
     assert "hf_abc" not in (folder / "server.log").read_text()
     assert "cause: consequence-only" in (folder / "case.yaml").read_text()

@@ -70,7 +70,14 @@ CONTRACT = {
 
 
 def test_the_contract_holds_for_every_kind_of_log() -> None:
-    names = ["founding-story", "real-port-in-use", "real-slim-healthy-0.5.23", "sglang-3752", "vllm-28110", "py-unknown"]
+    names = [
+        "founding-story",
+        "real-port-in-use",
+        "real-slim-healthy-0.5.23",
+        "sglang-3752",
+        "vllm-28110",
+        "py-unknown",
+    ]
     files = [str(FIXTURES / name / "server.log") for name in names if (FIXTURES / name).is_dir()]
     for answer in answers(*files):
         jsonschema.validate(answer, CONTRACT)

@@ -34,7 +34,9 @@ def test_what_is_superseded_exists_and_nobody_supersedes_in_a_circle(base: Base)
     for rule in rules.values():
         for other in rule.supersedes:
             assert other.endswith("/*") or other in rules, f"{rule.id} supersedes {other}, which is not there"
-            assert other.endswith("/*") or rule.id not in rules[other].supersedes, f"{rule.id} and {other} supersede each other"
+            assert other.endswith("/*") or rule.id not in rules[other].supersedes, (
+                f"{rule.id} and {other} supersede each other"
+            )
 
 
 def test_every_trigger_is_scanned_for(base: Base) -> None:
@@ -74,4 +76,6 @@ def test_a_stored_matcher_is_compiled_anew_where_it_cannot_be_read(base: Base) -
     assert Literals([b"needle"], Literals([b"needle"]).dump()).present(b"a needle") == {0}
     broken = load(cache=False)
     broken.stored = b"garbage"
-    assert broken.literals.present(b"Traceback (most recent call last)") == base.literals.present(b"Traceback (most recent call last)")
+    assert broken.literals.present(b"Traceback (most recent call last)") == base.literals.present(
+        b"Traceback (most recent call last)"
+    )

@@ -79,9 +79,14 @@ def _patch(name: str | None, status: Status) -> dict[str, str]:
     if name is None:
         return {}
     from .launch import find_launch
-    from .patches import environment, unproven
+    from .patches import PATCHES, environment
 
-    reason = unproven(name, status.facts.versions)
+    reason = None
+    for package, spec in PATCHES[name].proven:
+        version = status.facts.versions.get(package)
+        # One that is not known does not speak against it: the patch looks for itself and leaves everything as it is.
+        if version is not None and not version_in(version, spec):
+            reason = f"the patch is proven on {package} {spec}, and this is {version}"
     launch = find_launch(status.argv) if status.argv else None
     if launch is not None and launch.container is not None:
         reason = "the patch lies on this machine, and the engine runs in a container"

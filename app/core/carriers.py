@@ -15,7 +15,9 @@ from typing import Any
 CRI = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) (?P<flag>[FP])(?: |$)")
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ")
 JOURNAL = re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ (?P<unit>[^\s\[:]+)(?:\[\d+\])?: ?")
-LEVEL = re.compile(r"(?:ERROR|CRITICAL|WARNING|INFO): +(?=(?:  )?File \"|Traceback \(|(?:\w+\.)*[A-Z]\w+(?:Error|Exception)\b)")
+LEVEL = re.compile(
+    r"(?:ERROR|CRITICAL|WARNING|INFO): +(?=(?:  )?File \"|Traceback \(|(?:\w+\.)*[A-Z]\w+(?:Error|Exception)\b)"
+)
 LAUNCHER = re.compile(r"\[\d\d:\d\d:\d\d\] (?:stdout|stderr)/[A-Z]+ +")
 PIPED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)? \| +[A-Z]+ +\| +[\w.:-]+ +\| ?")
 COMPOSE = re.compile(r"(?P<unit>[A-Za-z0-9][\w.-]{0,80}?) +\| ")
@@ -74,7 +76,9 @@ class Carriers:
             else:
                 break
         if "\\n" in text and ("\\n  File" in text or "\\nTraceback" in text or text.count("\\n") > 3):
-            for part in text.replace("\\r", "").replace("\\n", "\n").replace('\\"', '"').replace("\\t", "\t").split("\n"):
+            for part in (
+                text.replace("\\r", "").replace("\\n", "\n").replace('\\"', '"').replace("\\t", "\t").split("\n")
+            ):
                 yield rank, part
         else:
             yield rank, text

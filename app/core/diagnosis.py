@@ -302,4 +302,3 @@ def fingerprint(raised: Raised | None) -> str:
     parts = [raised.type, VOLATILE.sub("#", raised.message.partition("\n")[0])[:200]]
     parts += [f"{frame.package}:{frame.path.rpartition('/')[2]}:{frame.function}" for frame in frames]
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=6).hexdigest()
-

@@ -64,7 +64,12 @@ class Record:
         elif text.startswith(CHAIN) or text.lstrip(" |").startswith(CHAIN):
             self.chained = True
             self.grace = GRACE
-        elif (self.traceback or self.headless) and not self.raised and text[:1] not in ("", " ", "\t") and EXCEPTION.match(text):
+        elif (
+            (self.traceback or self.headless)
+            and not self.raised
+            and text[:1] not in ("", " ", "\t")
+            and EXCEPTION.match(text)
+        ):
             self.raised = True
             self.grace = GRACE
         elif not self.traceback and not self.headless and FRAME.match(text):
@@ -73,7 +78,7 @@ class Record:
         elif text.startswith("from user code"):
             self.user = True
             self.grace = GRACE
-        elif text[:1] in (" ", "\t", "|") or CONTINUES.match(text) and text:
+        elif text[:1] in (" ", "\t", "|") or (CONTINUES.match(text) and text):
             self.grace = max(self.grace, GRACE // 2)
         else:
             self.grace -= 1
@@ -105,7 +110,11 @@ class Record:
         if self.traceback and not self.raised:
             return True
         if self.headless and not self.raised:
-            return same or bool(EXCEPTION.match(text) and text[:1].isalpha() and ":" in text) or bool(CONTINUES.match(text))
+            return (
+                same
+                or bool(EXCEPTION.match(text) and text[:1].isalpha() and ":" in text)
+                or bool(CONTINUES.match(text))
+            )
         return same or bool(CONTINUES.match(text))
 
     @cached_property

@@ -49,7 +49,9 @@ class Prefix:
         if found is None:
             return None
         groups = found.groupdict()
-        if not self.groups & PLACES:  # only a process tag, as Ray and torchrun write: it carries lines and starts no record
+        if (
+            not self.groups & PLACES
+        ):  # only a process tag, as Ray and torchrun write: it carries lines and starts no record
             return Line(number, (groups["msg"] or "").rstrip(), _rank(groups))
         rank = _rank(groups)
         return Line(

@@ -10,21 +10,30 @@ from .lines import Line
 from .records import HEADER, INTRO, Record
 
 FRAME = re.compile(r'^[\s|+-]*File "(?P<path>[^"\n]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?')
-RAISED = re.compile(r"^(?P<type>(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b)[A-Za-z_]\w*(?:\.(?:[A-Za-z_]\w*|<locals>))*)(?::\s?(?P<message>.*))?$", re.DOTALL)
+RAISED = re.compile(
+    r"^(?P<type>(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b)[A-Za-z_]\w*(?:\.(?:[A-Za-z_]\w*|<locals>))*)(?::\s?(?P<message>.*))?$",
+    re.DOTALL,
+)
 BARE = re.compile(
     r"^(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Unsupported|Interrupt|Resources|Failure|Exit)|Exception)"
     r"|torch\._dynamo\.exc\.\w+|tvm\.error\.\w+|(?:[a-z_]\w*\.)+(?:errors|exceptions)\.[A-Z]\w+"
     r"|huggingface_hub\.(?:\w+\.)+[A-Z]\w+)(?::\s(?P<message>.*)|:?$)",
     re.DOTALL,
 )
-FIRST_IN_RECORD = re.compile(r"(?:hit an exception|Exception in worker|Error executing method[^:]*|failed[\w ]*): (?P<rest>.+)$")
+FIRST_IN_RECORD = re.compile(
+    r"(?:hit an exception|Exception in worker|Error executing method[^:]*|failed[\w ]*): (?P<rest>.+)$"
+)
 NATIVE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']+)'|^\s*what\(\):\s*(?P<what>.*)$")
-FATAL = re.compile(r"^(?P<type>Fatal Python error): (?P<message>.*)$|^(?P<signal>Segmentation fault|Bus error|Aborted)\b")
+FATAL = re.compile(
+    r"^(?P<type>Fatal Python error): (?P<message>.*)$|^(?P<signal>Segmentation fault|Bus error|Aborted)\b"
+)
 PROCESS = re.compile(r"^Process [\w.-]+(?::\d+)?:$")
 """What multiprocessing prints before a child's traceback."""
 NOTES = re.compile(r"^(?:The above exception was the direct cause|During handling of the above exception)")
 PACKAGE = re.compile(r"(?:site-packages|dist-packages)/(?P<package>[\w.-]+)")
-CHECKOUT = re.compile(r"/(?P<package>sglang|vllm|torch|flashinfer|sgl_kernel|triton|deep_gemm|transformers)/(?:[\w/]+\.py)$")
+CHECKOUT = re.compile(
+    r"/(?P<package>sglang|vllm|torch|flashinfer|sgl_kernel|triton|deep_gemm|transformers)/(?:[\w/]+\.py)$"
+)
 STDLIB = re.compile(r"/lib/python3\.\d+/|<frozen ")
 MESSAGE_LINES = 400
 GOES_ON = ("W", "I", "D")

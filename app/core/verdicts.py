@@ -205,9 +205,7 @@ class Matcher:
             if verdict.rule.id not in dropped:
                 over = tuple(sorted(name for name, winners in dropped.items() if verdict.rule.id in winners))
                 kept.append(replace(verdict, over=over))
-        return sorted(
-            kept, key=lambda v: (v.rule.role == "symptom", v.warned, not v.complete, v.number)
-        )
+        return sorted(kept, key=lambda v: (v.rule.role == "symptom", v.warned, not v.complete, v.number))
 
     def why_not(self, view: View, situation: Situation) -> list[Near]:
         """The rules that came near, each with the first condition that failed."""
@@ -362,7 +360,17 @@ def _match(
         return f"rank: {record.rank or 'none'} does not match {when.rank!r}"
     if when.last and not search(when.last, record.lines[-1].text):
         return f"last: the record does not end with {when.last!r}"
-    return Match(rule, when, numbers[0], record.rank, phase, tuple(evidence), names, record.lines[-1].number, _warned(record, numbers[0]))
+    return Match(
+        rule,
+        when,
+        numbers[0],
+        record.rank,
+        phase,
+        tuple(evidence),
+        names,
+        record.lines[-1].number,
+        _warned(record, numbers[0]),
+    )
 
 
 def _warned(record: Record, number: int) -> bool:
@@ -407,5 +415,3 @@ def _in_order(patterns: Iterable[str], frames: list[Frame], names: dict[str, str
 
 def _line_text(record: Record, number: int) -> str:
     return next((line.text[:2000] for line in record.lines if line.number == number and line.text), "")
-
-

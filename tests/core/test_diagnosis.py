@@ -76,7 +76,9 @@ def test_starts_in_one_file_are_told_apart(base: Base) -> None:
     healthy = (FIXTURES / "real-slim-healthy-0.5.23" / "server.log").read_bytes()
     status = explain_bytes([STORY, healthy], base)
     assert (status.state, status.cause) in (("ready", None), ("stopped", None))
-    assert [(item.state, item.rule) for item in status.earlier] == [("crashed", "dynamo/flashinfer-fp4-jit-under-dynamo")]
+    assert [(item.state, item.rule) for item in status.earlier] == [
+        ("crashed", "dynamo/flashinfer-fp4-jit-under-dynamo")
+    ]
     again = explain_bytes([healthy, STORY], base)
     assert again.cause is not None
     assert again.cause.rule.id == "dynamo/flashinfer-fp4-jit-under-dynamo"
@@ -89,7 +91,9 @@ def test_a_separator_at_the_end_begins_nothing(base: Base) -> None:
     assert status.earlier == ()
 
 
-@pytest.mark.parametrize("piece", [b"\r" * 65536, b"z" * 65536, b"Traceback (most recent call last):\n" * 2000, b"ValueError: x " * 5000])
+@pytest.mark.parametrize(
+    "piece", [b"\r" * 65536, b"z" * 65536, b"Traceback (most recent call last):\n" * 2000, b"ValueError: x " * 5000]
+)
 def test_memory_stays_bounded(base: Base, piece: bytes) -> None:
     diagnosis = Diagnosis(base)
     for _ in range(6):

@@ -142,4 +142,6 @@ def test_every_match_carries_one_of_the_literals(data: st.DataObject) -> None:
 @given(WORDS.filter(lambda text: "\n" not in text and len(text) >= SHORTEST and not is_common(text)), ATOMS)
 def test_plain_text_is_its_own_literal(word: str, atom: str) -> None:
     literals = required_literals(re.escape(word) + atom)
-    assert any(word in literal for literal in literals) or min(map(len, literals)) > len(word)  # the atom's own is longer
+    assert any(word in literal for literal in literals) or min(map(len, literals)) > len(
+        word
+    )  # the atom's own is longer

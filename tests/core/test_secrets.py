@@ -32,7 +32,19 @@ def test_what_is_no_secret_stays(text: str) -> None:
 
 
 def test_a_secret_that_follows_its_flag_as_a_word_of_its_own() -> None:
-    argv = ["sglang", "serve", "--api-key", "plain", "--hf-token", "x", "--max-total-tokens", "4096", "--api-key=y", "--port", "1"]
+    argv = [
+        "sglang",
+        "serve",
+        "--api-key",
+        "plain",
+        "--hf-token",
+        "x",
+        "--max-total-tokens",
+        "4096",
+        "--api-key=y",
+        "--port",
+        "1",
+    ]
     assert mask_argv(argv) == [
         "sglang", "serve", "--api-key", MASK, "--hf-token", MASK, "--max-total-tokens", "4096", f"--api-key={MASK}", "--port", "1",
     ]  # fmt: skip

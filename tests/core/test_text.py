@@ -78,7 +78,10 @@ def test_the_rank_of_the_prefix_wins_over_the_carriers() -> None:
 
 def test_a_record_glued_to_a_bar_comes_apart() -> None:
     raw = b"Capturing batches (bs=1 avail_mem=9.80 GB):   0%|          | 0/5 [00:00<?, ?it/s][2026-06-08 07:21:05 TP1] Using MoE"
-    assert texts(raw) == ["Capturing batches (bs=1 avail_mem=9.80 GB):   0%|          | 0/5 [00:00<?, ?it/s]", "Using MoE"]
+    assert texts(raw) == [
+        "Capturing batches (bs=1 avail_mem=9.80 GB):   0%|          | 0/5 [00:00<?, ?it/s]",
+        "Using MoE",
+    ]
 
 
 def test_a_bar_is_not_taken_for_docker_compose() -> None:
@@ -89,7 +92,11 @@ def test_a_bar_is_not_taken_for_docker_compose() -> None:
 def test_partial_lines_of_cri_are_joined() -> None:
     reader = Reader([])
     out = []
-    for raw in (b"2026-02-20T10:11:12.1Z stderr P Value", b"2026-02-20T10:11:12.1Z stderr P Error: ", b"2026-02-20T10:11:12.1Z stderr F no"):
+    for raw in (
+        b"2026-02-20T10:11:12.1Z stderr P Value",
+        b"2026-02-20T10:11:12.1Z stderr P Error: ",
+        b"2026-02-20T10:11:12.1Z stderr F no",
+    ):
         out += [line.text for line in reader.read(raw, 1)]
     assert out == ["ValueError: no"]
 
@@ -101,7 +108,7 @@ def test_a_json_record_gives_its_message_and_its_traceback_line_by_line() -> Non
 
 
 def test_escaped_line_breaks_are_read() -> None:
-    raw = rb'error: Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    g()\nValueError: no'
+    raw = rb"error: Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    g()\nValueError: no"
     assert texts(raw)[1:] == ['  File "a.py", line 1, in f', "    g()", "ValueError: no"]
 
 

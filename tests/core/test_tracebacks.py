@@ -132,7 +132,9 @@ OSError: atexit failed
 
 
 def test_an_exception_group_gives_its_members() -> None:
-    assert [kind for kind, _, _ in shapes("""
+    assert [
+        kind
+        for kind, _, _ in shapes("""
   + Exception Group Traceback (most recent call last):
   |   File "/opt/app/x.py", line 18, in <module>
   |     asyncio.run(main())
@@ -143,7 +145,8 @@ def test_an_exception_group_gives_its_members() -> None:
     |     raise OSError(28, "No space left on device")
     | OSError: [Errno 28] No space left on device: '/cache/shard-0.bin'
     +------------------------------------
-""")] == ["ExceptionGroup", "OSError"]
+""")
+    ] == ["ExceptionGroup", "OSError"]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +166,7 @@ def test_other_shapes(text: str, kind: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "INFO:     127.0.0.1:54321 - \"GET /health HTTP/1.1\" 200 OK",
+        'INFO:     127.0.0.1:54321 - "GET /health HTTP/1.1" 200 OK',
         "/x/functions.py:2431: UserWarning: Dynamo does not know how to trace the builtin\n  warnings.warn(msg)",
         "error: see the Error handling chapter",
         "",

@@ -1,0 +1,90 @@
+"""Lines of a file by number: any range of any bytes, growing, cut short, replaced; and where a text stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app import logfile
+from app.logfile import LogFile, row
+
+SOME = [b"a", b"\n", b"bc\n", b"long " * 9, b"\xff\n", b"\r", b"\x1b[1m"]
+
+
+def lines_of(data: bytes) -> list[bytes]:
+    parts = data.split(b"\n")
+    return parts if parts[-1] else parts[:-1]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    pieces=st.lists(st.lists(st.sampled_from(SOME)), max_size=4),
+    first=st.integers(1, 40), count=st.integers(1, 12),
+)  # fmt: skip
+def test_any_range_of_a_growing_file_is_right(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[list[bytes]], first: int, count: int
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "x.log"
+    path.write_bytes(b"")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logfile, "BLOCK", 16)
+        log = LogFile(str(path))
+        data = b""
+        for piece in pieces:
+            data += b"".join(piece)
+            path.write_bytes(data)
+            whole = lines_of(data)
+            _, lines, rows = log.rows(first, count)
+            assert lines == len(whole)
+            wanted = [row(n, text, len(text)) for n, text in enumerate(whole, 1)][first - 1 : first - 1 + count]
+            assert rows == wanted
+            found, more = log.find("BC", first, 1000)
+            assert more is None
+            assert found == [
+                n for n, text in enumerate(whole, 1) if n >= first and "bc" in row(n, text, len(text)).text
+            ]
+
+
+def test_a_line_is_shown_without_colours_and_secrets_and_as_a_bar_looked_last(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(
+        b"\x1b[31mred\x1b[0m\n1%\r2%\r\n\x1b[1m--api-key\x1b[0m sk-abcdefghijklmnopqrstuvwxyz\n" + b"y" * 100_000
+    )
+    _, lines, rows = LogFile(str(path)).rows(1, 10)
+    assert lines == 4
+    assert [each.text for each in rows[:3]] == ["red", "2%", "--api-key ***"]
+    assert (len(rows[3].text), rows[3].size) == (logfile.WIDTH, 100_000)
+
+
+def test_a_search_does_not_tell_a_secret_letter_by_letter(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("start --api-key sk-abcdefghijklmnopqrstuvwxyz\n")
+    log = LogFile(str(path))
+    assert log.find("api-key", 1, 10) == ([1], None)
+    assert log.find("sk-a", 1, 10) == ([], None)
+
+
+def test_a_search_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("hit\nmiss\n" * 5)
+    log = LogFile(str(path))
+    assert log.find("hit", 1, 2) == ([1, 3], 4)
+    assert log.find("hit", 4, 10) == ([5, 7, 9], None)
+
+
+def test_another_file_under_the_name_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("one\ntwo\n")
+    log = LogFile(str(path))
+    before, lines = log.look()
+    assert lines == 2
+    path.write_text("three\n")
+    assert log.look() == (before, 1), "the same file, cut short: its name stays, its lines are fewer"
+    other = tmp_path / "y.log"
+    other.write_text("a\nb\nc\n")
+    other.replace(path)
+    after, lines, rows = log.rows(1, 10)
+    assert (after != before, lines, [each.text for each in rows]) == (True, 3, ["a", "b", "c"])
