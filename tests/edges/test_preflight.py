@@ -366,3 +366,17 @@ def test_attention_that_this_gpu_does_not_have(
 ) -> None:
     report = look(base, f"--model-path {model} --port {free_port()} {words}", version=version, gpu=gpu)
     assert found(report) == rules
+
+
+def test_the_patch_is_offered_for_the_versions_that_it_is_proven_on(base: Base, model: Path) -> None:
+    words = f"--model-path {model} --quantization modelopt_fp4 --enable-piecewise-cuda-graph --port {free_port()}"
+
+    def patch(flashinfer: str) -> Mapping[str, Any]:
+        report = look(base, words, probe=known(packages={"flashinfer-python": flashinfer}))
+        return next(row for row in report.items[0].remedies if row["patch"])
+
+    offered = patch("0.6.3")
+    assert offered["change"]["env"]["PYTHONPATH"].endswith("/app/patches/flashinfer_fp4")
+    assert offered["change"]["diff"] == ["+PYTHONPATH=$(bringup patch flashinfer-fp4-op)"]
+    assert not offered["safe"]  # never taken without being asked for
+    assert patch("0.7.2")["blocked"] == "the patch is proven on flashinfer >=0.5.3,<0.7, and this is 0.7.2"
