@@ -385,8 +385,9 @@ def follow_options(given: dict[str, Any]) -> Any:
 
     view = view_for(given["as_json"], given["no_tui"])
     return Options(
-        settings_from(given, view), view, given.get("state_dir"), api_options(given), given.get("stay", False)
-    )
+        settings_from(given, view), view, given.get("state_dir"), api_options(given), given.get("stay", False),
+        given.get("preflight", "off"),
+    )  # fmt: skip
 
 
 def api_options(given: dict[str, Any]) -> Any:
@@ -412,6 +413,10 @@ Exit status:
 @click.argument("command", nargs=-1, required=True, metavar="-- CMD...", type=click.UNPROCESSED)
 @with_options(FOLLOW, SEEN, API)
 @click.option("--stay", is_flag=True, help="Stay after the end of the server: the web API can start it again.")
+@click.option(
+    "--preflight", type=click.Choice(["off", "warn", "refuse"]), default="warn", show_default=True,
+    help="Look first at what will break: not at all, say it and start, or do not start.",
+)  # fmt: skip
 @with_rules
 def run(command: tuple[str, ...], directories: tuple[Path, ...], disable: tuple[str, ...], **given: Any) -> None:
     """Start CMD, follow its start-up, name what breaks it, and start it again with what helps.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from app.attempt import Limits
-from app.core.secrets import mask_argv
+from app.core.secrets import mask, mask_argv
 from app.history import FileHistory
 from app.hub import Hub, Subscription
 from app.knowledge import Base
@@ -31,6 +31,7 @@ from app.terminal import show_json, show_picture, show_plain
 from app.watcher import Watcher, check
 
 View = Literal["picture", "plain", "json"]
+Ahead = Literal["off", "warn", "refuse"]
 
 
 class Refused(Exception):
@@ -47,6 +48,8 @@ class Options:
     api: Api = field(default_factory=Api)
     stay: bool = False
     """Whether the end of the server is not the end of bringup: it can be started again through the API."""
+    preflight: Ahead = "warn"
+    """What is done with what will break, before the first start: nothing, say it, or do not start."""
 
     @property
     def root(self) -> Path:
@@ -105,12 +108,36 @@ def installed(argv: Sequence[str], settings: Settings) -> Settings:
     return replace(settings, versions={**found.versions, **settings.versions}, gpu=settings.gpu or found.sm)
 
 
+def look_ahead(argv: Sequence[str], base: Base, options: Options) -> None:
+    """Say on standard error what will break, before anything is started. Refused where that was asked for."""
+    if options.preflight == "off":
+        return
+    from app.preflight import ask_interpreter, preflight
+
+    release = options.settings.release
+    found = ask_interpreter(argv, base, flags="cached")[0] if release is None else None
+    report = preflight(argv, base, probe=found, version=release, gpu=options.settings.gpu)
+    for item in report.items if options.view != "json" else ():
+        rule, kind = item.verdict.rule, "will fail" if item.finding.fails else "may fail"
+        print(f"bringup: {kind}: {rule.title} ({rule.id})", file=sys.stderr)
+        print(f"         {mask(item.finding.text)}", file=sys.stderr)
+    if report.items and options.view != "json":
+        print(f"bringup: `bringup preflight -- {shlex.join(mask_argv(argv))}` says what helps", file=sys.stderr)
+    if report.fails and options.preflight == "refuse":
+        raise Refused("nothing was started (--preflight warn starts it all the same)")
+
+
 def run(argv: Sequence[str], options: Options, load: Callable[[], Base]) -> int:
     """`bringup run`: the exit status. Refused when nothing was started; the rules are loaded after the first checks."""
     root = options.root
     try:
         find_command(argv, os.environ, Path.cwd())
-        folder = Run.unfinished(root, argv, Path.cwd()) or Run.new(root, argv, Path.cwd())
+        folder = Run.unfinished(root, argv, Path.cwd())
+        base: Base | None = None
+        if folder is None:
+            base = load()
+            look_ahead(argv, base, options)
+            folder = Run.new(root, argv, Path.cwd())
     except (NotStarted, Busy) as error:
         raise Refused(str(error)) from error
     except OSError as error:
@@ -119,7 +146,7 @@ def run(argv: Sequence[str], options: Options, load: Callable[[], Base]) -> int:
         ) from error
     try:
         settings = installed(argv, options.settings)
-        base = load()
+        base = base or load()
         served = Served("server", base, Hub(), root, Launch(tuple(argv)), Path.cwd(), settings,
                         FileHistory(root / "history.jsonl"), options.stay)  # fmt: skip
         served.begin(folder)

@@ -161,6 +161,17 @@ def test_bad_input_is_told_at_once(words: list[str], message: str, tmp_path: Pat
     assert message in done.stderr
 
 
+@pytest.mark.parametrize(("asked", "status", "said"), [("refuse", 2, True), ("warn", 1, True), ("off", 1, False)])
+def test_what_will_break_is_told_before_the_start(asked: str, status: int, said: bool, tmp_path: Path) -> None:
+    argv = engine(tmp_path, [scene(STORY, exit=2)], "--no-such-flag")
+    words = run_words(tmp_path, argv, "--preflight", asked, "--fallback", "off", "--engine-version", "0.5.9")
+    done = subprocess.run(bringup(*words), capture_output=True, text=True, cwd=ROOT, timeout=40)
+    assert done.returncode == status
+    assert ("will fail: This release does not know an argument" in done.stderr) is said
+    assert ("nothing was started" in done.stderr) is (asked == "refuse")
+    assert bool(list(tmp_path.rglob("attempt-1.log"))) is (asked != "refuse")
+
+
 def test_a_port_that_is_taken_is_told_with_its_holder(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
