@@ -44,6 +44,8 @@ class Scribe:
         """`keep` is (days, bytes) of what is kept; None: everything is."""
         self.store, self._targets, self._keep = store, targets, keep
         self._sizes: dict[Path, int] = {}
+        self._changed: dict[Path, int] = {}
+        self._seen: set[Path] = set()
         self._woken = threading.Event()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, name="scribe", daemon=True)
@@ -90,10 +92,7 @@ class Scribe:
 
     def _follow(self, target: Journalled, everything: bool) -> None:
         """Takes what is new in the runs of a target: in all of them, or in those that can have news."""
-        if everything:
-            folders = [folder for folder in sorted(target.root.glob("runs/*")) if not _held(folder)]
-        else:
-            folders = []
+        folders = self._new(target, everything)
         name = target.hub.status.get("run")
         if name:
             folders.append(target.root / "runs" / str(name))
@@ -106,6 +105,20 @@ class Scribe:
                     self._sizes[folder] = size
                 else:
                     self._sizes.pop(folder, None)
+
+    def _new(self, target: Journalled, everything: bool) -> list[Path]:
+        """The runs that came since the last look; at first, all that no bringup that lives has."""
+        place = target.root / "runs"
+        try:
+            changed = place.stat().st_mtime_ns
+        except OSError:
+            return []
+        if not everything and self._changed.get(place) == changed:
+            return []
+        self._changed[place] = changed
+        found = [folder for folder in sorted(place.iterdir()) if folder not in self._seen]
+        self._seen.update(found)
+        return [folder for folder in found if not (everything and _held(folder))]
 
     @staticmethod
     def _say(text: str) -> None:

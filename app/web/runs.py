@@ -44,10 +44,16 @@ def routes(state: State) -> APIRouter:
         except StoreError as error:
             raise Problem(503, str(error), {"retry-after": "5"}) from None
 
+    def fresh(store: Store, target: str) -> None:
+        """Takes the latest news of a target's latest runs: what was just told must not be missing."""
+        found = state.service.targets.get(target)
+        for folder in sorted(found.root.glob("runs/*"))[-10:] if found is not None else ():
+            store.follow(folder, target)
+
     def known(store: Store, name: str) -> tuple[RunRow, list[AttemptRow]]:
         for target in state.service.targets.values():
             folder = target.root / "runs" / name
-            if folder.is_dir():  # what was just told must not be missing
+            if folder.is_dir():
                 store.follow(folder, target.name)
         found = store.run(name)
         if found is None:
@@ -79,8 +85,12 @@ def routes(state: State) -> APIRouter:
         """The latest runs of a target, latest first."""
         if target not in state.service.targets:
             raise Problem(404, f"there is no target {target!r}")
-        rows = await asked(lambda store: store.runs(target, count, before))
-        return JSONResponse({"runs": [_run(row) for row in rows]})
+
+        def work(store: Store) -> list[RunRow]:
+            fresh(store, target)
+            return store.runs(target, count, before)
+
+        return JSONResponse({"runs": [_run(row) for row in await asked(work)]})
 
     @router.get("/runs/{run}", response_model=models.RunOut, responses=documented(404, 422, 503))
     async def one_run(run: Id) -> Response:
@@ -135,6 +145,7 @@ def routes(state: State) -> APIRouter:
         def work(store: Store) -> dict[str, Any]:
             row, now = one(store, run, attempt)
             if other == "good":
+                fresh(store, row.target)
                 then = store.last_good(row.target, now.began)
                 if then is None:
                     raise Problem(404, f"{row.target} has not served before")
