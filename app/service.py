@@ -319,3 +319,11 @@ class Service:
     targets: dict[str, Target]
     store: Store | None = None
     began: float = field(default_factory=time.time)
+    opening: threading.Event = field(default_factory=threading.Event)
+    """Set once it is known whether there is a store."""
+
+    def opened_store(self, seconds: float = 10.0) -> Store | None:
+        """The store, waited for while it is being opened; None without."""
+        if self.store is None:
+            self.opening.wait(seconds)
+        return self.store

@@ -159,11 +159,15 @@ def beside(
     def make() -> FastAPI:
         from app.web.app import create_app
 
+        return create_app(service, access)
+
+    def open_store() -> None:
+        web.wait()  # the first answers come before it
         if not kept:
             with contextlib.suppress(ValueError):  # said already: it goes on without a history
                 kept.append(Stored.open(root, targets))
         service.store = kept[0].store if kept else None
-        return create_app(service, access)
+        service.opening.set()
 
     try:
         web = Web(listen, make)
@@ -176,9 +180,12 @@ def beside(
     print(f"bringup: web API at {web.url}/docs", file=sys.stderr, flush=True)
     sys.setswitchinterval(0.001)  # writing to hundreds of readers must not keep the reading of a log waiting
     web.start()
+    opener = threading.Thread(target=open_store, name="store", daemon=True)
+    opener.start()
     try:
         yield web
     finally:
+        opener.join(10)
         web.stop()
         if stored is None:
             for each in kept:

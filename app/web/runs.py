@@ -4,7 +4,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path as FilePath
-from typing import IO, Annotated, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query
 from starlette.concurrency import run_in_threadpool
@@ -13,11 +13,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from app.bundle import masked_lines, packed
 from app.comparing import argv_diff, map_diff, phase_diff
 from app.logfile import LogFile
-from app.store import Store, StoreError
-from app.tables import AttemptRow, FindingRow, PhaseRow, RunRow
 from app.web import models
 from app.web.problems import Problem, documented
 from app.web.state import State
+
+if TYPE_CHECKING:  # what comes with them is loaded while the first requests are answered already
+    from app.store import Store
+    from app.tables import AttemptRow, FindingRow, PhaseRow, RunRow
 
 T = TypeVar("T")
 AROUND = 3
@@ -34,23 +36,25 @@ def routes(state: State) -> APIRouter:
     router = APIRouter(prefix="/api", tags=["runs"])
     files: OrderedDict[str, LogFile] = OrderedDict()
 
-    async def asked(work: Callable[[Store], T]) -> T:
+    async def asked(work: Callable[["Store"], T]) -> T:
         """What `work` finds in the store, on a thread. Problem 503 when there is none or it is away."""
-        store = state.service.store
+        store = await run_in_threadpool(state.service.opened_store)
         if store is None:
             raise Problem(503, "there is no store: its data base could not be opened")
+        from app.store import StoreError
+
         try:
             return await run_in_threadpool(work, store)
         except StoreError as error:
             raise Problem(503, str(error), {"retry-after": "5"}) from None
 
-    def fresh(store: Store, target: str) -> None:
+    def fresh(store: "Store", target: str) -> None:
         """Takes the latest news of a target's latest runs: what was just told must not be missing."""
         found = state.service.targets.get(target)
         for folder in sorted(found.root.glob("runs/*"))[-10:] if found is not None else ():
             store.follow(folder, target)
 
-    def known(store: Store, name: str) -> tuple[RunRow, list[AttemptRow]]:
+    def known(store: "Store", name: str) -> "tuple[RunRow, list[AttemptRow]]":
         for target in state.service.targets.values():
             folder = target.root / "runs" / name
             if folder.is_dir():
@@ -60,14 +64,14 @@ def routes(state: State) -> APIRouter:
             raise Problem(404, f"there is no run {name}")
         return found
 
-    def one(store: Store, name: str, number: int | None) -> tuple[RunRow, AttemptRow]:
+    def one(store: "Store", name: str, number: int | None) -> "tuple[RunRow, AttemptRow]":
         run, attempts = known(store, name)
         fitting = [each for each in attempts if number is None or each.number == number]
         if not fitting:
             raise Problem(404, f"run {name} has no attempt {number}" if number else f"run {name} has no attempt yet")
         return run, fitting[-1]
 
-    def log_path(run: RunRow, attempt: AttemptRow) -> FilePath:
+    def log_path(run: "RunRow", attempt: "AttemptRow") -> FilePath:
         store = state.service.store
         if store is not None and run.host != store.host:
             raise Problem(404, f"the log is kept on {run.host}: ask the bringup there")
@@ -86,7 +90,7 @@ def routes(state: State) -> APIRouter:
         if target not in state.service.targets:
             raise Problem(404, f"there is no target {target!r}")
 
-        def work(store: Store) -> list[RunRow]:
+        def work(store: "Store") -> "list[RunRow]":
             fresh(store, target)
             return store.runs(target, count, before)
 
@@ -110,7 +114,7 @@ def routes(state: State) -> APIRouter:
     ) -> Response:  # fmt: skip
         """The log of an attempt: lines by number, the evidence, or all of it. Secrets are masked."""
 
-        def work(store: Store) -> Response:
+        def work(store: "Store") -> Response:
             row, found = one(store, run, attempt)
             path = log_path(row, found)
             if raw:
@@ -142,7 +146,7 @@ def routes(state: State) -> APIRouter:
     ) -> Response:  # fmt: skip
         """What this attempt has otherwise than another one: command line, variables, versions, seconds by phase."""
 
-        def work(store: Store) -> dict[str, Any]:
+        def work(store: "Store") -> dict[str, Any]:
             row, now = one(store, run, attempt)
             if other == "good":
                 fresh(store, row.target)
@@ -168,7 +172,7 @@ def routes(state: State) -> APIRouter:
     async def bundle(run: Id) -> Response:
         """An archive to attach to an issue: masked logs, reports, command lines, versions, phases."""
 
-        def work(store: Store) -> IO[bytes]:
+        def work(store: "Store") -> IO[bytes]:
             row, attempts = known(store, run)
             logs = [(each.number, log_path(row, each), each.argv) for each in attempts]
             file = tempfile.TemporaryFile()  # noqa: SIM115 (closed when all of it is sent)
@@ -216,18 +220,18 @@ def _windows(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-def _run(row: RunRow) -> dict[str, Any]:
+def _run(row: "RunRow") -> dict[str, Any]:
     return {
         "id": row.id, "target": row.target, "host": row.host, "argv": row.argv, "began": row.began, "ended": row.ended,
         "state": row.state, "rule": row.rule, "text": row.text, "after": row.after,
     }  # fmt: skip
 
 
-def _whole(store: Store, run: RunRow, attempts: Sequence[AttemptRow]) -> dict[str, Any]:
+def _whole(store: "Store", run: "RunRow", attempts: "Sequence[AttemptRow]") -> dict[str, Any]:
     return {**_run(run), "attempts": [_attempt(each, *store.details(each)) for each in attempts]}
 
 
-def _attempt(row: AttemptRow, phases: Sequence[PhaseRow], findings: Sequence[FindingRow]) -> dict[str, Any]:
+def _attempt(row: "AttemptRow", phases: "Sequence[PhaseRow]", findings: "Sequence[FindingRow]") -> dict[str, Any]:
     return {
         "number": row.number, "argv": row.argv, "env": row.env, "diff": row.diff, "via": row.via, "began": row.began,
         "ready_at": row.ready_at, "ended": row.ended, "state": row.state, "rule": row.rule, "exit": row.exit,

@@ -129,6 +129,7 @@ def serving(
     ]  # fmt: skip
     stored = Stored.open(root, served)
     service = Service(base(), root, {each.name: each for each in served}, stored.store)
+    service.opening.set()
     web = Web(Listen("127.0.0.1", 0), lambda: create_app(service, access))
     threads = [threading.Thread(target=each.run, name=each.name) for each in served]
     web.start()
