@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from app import eta
@@ -326,7 +327,8 @@ class Reading:
     # Showing
 
     def snapshot(self, now: float) -> dict[str, Any]:
-        """Everything for a status: engine, phases with time left, silence."""
+        """Everything for a status: engine, phases with time left, silence, the log's memory figures (GB, or as the name
+        says), and what is usual: the median seconds by phase of earlier starts ("": of the whole)."""
         facts = self.facts
         phases = []
         for state in facts.phases:
@@ -352,6 +354,8 @@ class Reading:
             "idle": round(self.idle(now), 1),
             "silence_limit": self.silence_limit,
             "bytes": self.bytes,
+            "memory": dict(facts.memory),
+            "usual": {name: round(median(took), 1) for name, took in self._durations.items() if took},
         }
 
     def last_lines(self, count: int = 12) -> list[str]:

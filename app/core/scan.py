@@ -55,12 +55,12 @@ class Literals:
         self._lengths = [len(literal) for literal in self.literals]
         if stored is not None:
             self._database = hyperscan.loadb(stored, hyperscan.HS_MODE_BLOCK)
-            self._database.scratch = hyperscan.Scratch(self._database)
         else:
             self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
             self._database.compile(
                 expressions=list(self.literals), ids=list(range(len(self.literals))), flags=0, literal=True
             )
+        self._spare: list[Any] = []  # scratch space: one for each search at a time, and several threads read logs
 
     def dump(self) -> bytes:
         """The compiled matcher as bytes; valid for this library version and CPU family only."""
@@ -74,7 +74,14 @@ class Literals:
         def on_match(index: int, start: int, end: int, flags: int, context: Any) -> None:
             append((end, index))
 
-        self._database.scan(data, match_event_handler=on_match)  # type: ignore[type-var]
+        try:
+            scratch = self._spare.pop()
+        except IndexError:
+            scratch = hyperscan.Scratch(self._database)
+        try:
+            self._database.scan(data, match_event_handler=on_match, scratch=scratch)  # type: ignore[type-var]
+        finally:
+            self._spare.append(scratch)
         found.sort()
         return found
 

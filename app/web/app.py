@@ -12,12 +12,12 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from app import __version__
 from app.audit import Audit
 from app.service import Service, Target
-from app.web import knowing, models, problems, runs, targets
+from app.web import knowing, log, models, page, problems, runs, targets
 from app.web.access import Access
 from app.web.guard import Guard
 from app.web.metrics import Tally
@@ -58,8 +58,10 @@ def create_app(service: Service, access: Access | None = None) -> FastAPI:
     app.add_middleware(Guard, access=access)
     problems.install(app)
     app.include_router(targets.routes(state))
+    app.include_router(log.routes(state))
     app.include_router(runs.routes(state))
     app.include_router(knowing.routes(state))
+    app.include_router(page.routes())
     _add_probes(app, state)
     _add_pages(app, state)
     _add_schemas(app)
@@ -126,10 +128,6 @@ def _add_pages(app: FastAPI, state: State) -> None:
     async def docs() -> Response:
         """The OpenAPI document for people: one page, no scripts, nothing from elsewhere."""
         return HTMLResponse("".join(_page(app.openapi())))
-
-    @app.get("/", include_in_schema=False)
-    async def home() -> Response:
-        return RedirectResponse("/docs")
 
 
 def _add_schemas(app: FastAPI) -> None:

@@ -9,10 +9,11 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.web import page
 from app.web.access import Access, Buckets
 from app.web.problems import Problem, problem
 
-OPEN = {"/healthz", "/readyz", "/startupz", "/docs", "/openapi.json"}
+OPEN = {"/healthz", "/readyz", "/startupz", "/docs", "/openapi.json", *page.FILES}
 """What tells nothing about a target, and is asked by what has no token."""
 CONTROLLED = ("/api/audit",)
 """What only a holder of the control token may read."""

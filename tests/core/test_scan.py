@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,3 +83,10 @@ def test_only_carriage_returns_and_no_newline_keep_memory_small() -> None:
 def test_a_stored_matcher_finds_the_same() -> None:
     again = Literals(LITERALS.literals, LITERALS.dump())
     assert again.find(b"a needle in Traceback") == LITERALS.find(b"a needle in Traceback") != []
+
+
+def test_several_threads_search_with_the_same_literals() -> None:
+    data = b"nothing\n" * 200_000 + b"needle\n"
+    for found in (LITERALS, Literals(LITERALS.literals, LITERALS.dump())):
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(found.find, [data] * 32)) == [[(len(data) - 1, 2)]] * 32

@@ -1,0 +1,136 @@
+"""The log view: whatever a line holds stays text, and a million lines scroll."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.page.browser import Opened
+from tests.web.harness import Running, serving
+
+HOSTILE = [
+    "<script>document.title='hacked'</script>",
+    "<img src=x onerror=\"document.title='hacked'\">&amp;",
+    "\x1b[31mred\x1b[0m and \x1b]8;;http://example.com\x07a link\x1b]8;;\x07 \x07bell",
+    "user \u202ednuora\u202c the \u2066other\u2069 way, \u200bhidden",
+    "10% of it\r20% of it\r30% of it",
+    "--api-key sk-abcdefghijklmnopqrstuvwxyz",
+    "javascript:alert(1) " + "x" * 1_000_000,
+    "the last line",
+]
+
+
+def showing(running: Running, log: Path) -> None:
+    """Has the target show this log."""
+    running.hub.status = {**running.hub.status, "log": str(log), "state": "starting"}
+
+
+def row(page: Any, number: int) -> Any:
+    return page.locator(f'.row:has(.no:text-is("{number}"))')
+
+
+def test_a_hostile_log_stays_text(tmp_path: Path, opened: Opened) -> None:
+    log = tmp_path / "hostile.log"
+    log.write_bytes("\n".join(HOSTILE).encode() + b"\n\xff\xfe broken\n")
+    with serving(tmp_path, [["/no/such/engine"]], begin=False) as running:
+        showing(running, log)
+        page = opened.page(running.url)
+        row(page, 9).wait_for()
+        texts = [row(page, number).locator(".text").inner_text() for number in range(1, 10)]
+        assert texts[:2] == HOSTILE[:2]
+        assert texts[2] == "red and a link ␇bell"
+        assert texts[3] == "user ‹U+202E›dnuora‹U+202C› the ‹U+2066›other‹U+2069› way, ‹U+200B›hidden"
+        assert texts[4:6] == ["30% of it", "--api-key ***"]
+        assert len(texts[6]) < 2100
+        assert texts[6].endswith("(1,000,020 in all)")
+        assert texts[8].endswith(" broken")
+        assert page.locator(".log script, .log img, .log a").count() == 0
+        assert "hacked" not in page.title()
+
+        page.get_by_role("link", name="Explain a log").click()
+        page.get_by_label("The log", exact=True).fill("\n".join(HOSTILE))
+        page.get_by_role("button", name="Explain", exact=True).click()
+        row(page, 8).wait_for()
+        assert row(page, 1).locator(".text").inner_text() == HOSTILE[0]
+        assert page.locator("main script, main img").count() == 0
+        assert "hacked" not in page.title()
+
+
+def test_a_million_lines_scroll_and_are_searched(tmp_path: Path, opened: Opened) -> None:
+    log = tmp_path / "long.log"
+    lines = [f"line {number}" for number in range(1, 1_000_001)]
+    lines[654_320] = "here is the Needle"
+    log.write_text("\n".join(lines) + "\n")
+    with serving(tmp_path, [["/no/such/engine"]], begin=False) as running:
+        showing(running, log)
+        page = opened.page(running.url)
+        row(page, 1_000_000).wait_for()
+        port = page.get_by_role("region", name="Lines of the log")
+        assert page.locator(".row").count() < 100
+        port.evaluate("port => { port.scrollTop = (port.scrollHeight - port.clientHeight) / 2 }")
+        row(page, 500_000).get_by_text("line 500000").wait_for()
+        assert page.locator(".row").count() < 100
+        page.get_by_role("button", name="Follow").wait_for()
+
+        page.get_by_role("searchbox").fill("NEEDLE")
+        page.get_by_text("1 match", exact=True).wait_for()
+        page.keyboard.press("Enter")
+        marked = page.locator(".row.marked")
+        marked.get_by_text("here is the Needle").wait_for()
+        assert marked.locator("mark").inner_text() == "Needle"
+        port.focus()
+        page.keyboard.press("Home")
+        row(page, 1).get_by_text("line 1", exact=True).wait_for()
+        page.keyboard.press("End")
+        row(page, 1_000_000).get_by_text("line 1000000").wait_for()
+
+
+def test_a_paused_log_stands_still(tmp_path: Path, opened: Opened) -> None:
+    log = tmp_path / "grows.log"
+    log.write_text("".join(f"line {number}\n" for number in range(1, 301)))
+    with serving(tmp_path, [["/no/such/engine"]], begin=False) as running:
+        showing(running, log)
+        page = opened.page(running.url)
+        row(page, 300).wait_for()
+        with log.open("a") as file:
+            file.write("more\n")
+        row(page, 301).get_by_text("more").wait_for()
+        page.get_by_role("button", name="Pause").click()
+        with log.open("a") as file:
+            file.write("even more\nand more\n")
+        page.get_by_role("button", name="Follow (2 new)").wait_for()
+        assert row(page, 302).count() == 0
+        page.get_by_role("button", name="Follow (2 new)").click()
+        row(page, 303).get_by_text("and more").wait_for()
+        log.write_text("another log\n")
+        row(page, 1).get_by_text("another log").wait_for()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_file_is_explained_and_not_kept(tmp_path: Path, opened: Opened, packed: bool) -> None:
+    import gzip
+
+    from tests.edges.replay import STORY
+
+    file = tmp_path / ("server.log.gz" if packed else "server.log")
+    file.write_bytes(gzip.compress(STORY.read_bytes()) if packed else STORY.read_bytes())
+    with serving(tmp_path, [["/no/such/engine"]], begin=False) as running:
+        page = opened.page(running.url + "/#/explain")
+        page.get_by_text("What the log may not tell").click()
+        page.get_by_label("Command line").fill(
+            "python -m sglang.launch_server --model-path /m --enable-piecewise-cuda-graph"
+        )
+        page.get_by_label("Engine version").fill("0.5.9")
+        page.set_input_files("#file", file)
+        verdict = page.locator(".verdict")
+        verdict.get_by_text("torch.compile traced into FlashInfer's FP4 kernel build").first.wait_for()
+        assert (
+            page.locator(".remedy .command pre")
+            .first.inner_text()
+            .startswith("python -m sglang.launch_server --model-path /m")
+        )
+        page.locator(".row.marked.cause", has_text="torch._dynamo.exc.Unsupported").wait_for()
+        left = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+        assert not any(b"Unsupported" in path.read_bytes() for path in left)
