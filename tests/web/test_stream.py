@@ -194,7 +194,7 @@ def test_an_address_that_is_taken_is_said(tmp_path: Path) -> None:
     from app.web.server import Listen, ListenError, Web
 
     with serving(tmp_path, [["true"]], begin=False) as running:
-        with pytest.raises(ListenError, match=rf"127.0.0.1:{running.web.listen.port} is in use by \d+ \(python"):
+        with pytest.raises(ListenError, match=rf"127.0.0.1:{running.web.listen.port} is in use by \d+ \(py"):
             Web(running.web.listen, lambda: None)  # type: ignore[arg-type, return-value]
         assert str(Listen.read("[::1]:8420")) == "[::1]:8420"
         for wrong in ("x", "::1:1:", "1.2.3.4:99999", ":8420"):

@@ -1,0 +1,1 @@
+"""`bringup run` over the real engine: see README.md."""
