@@ -110,14 +110,24 @@ class LogFile:
             at += len(data)
             *whole, rest = data.split(b"\n")
             for part in whole:
+                if b"\r" in part:
+                    head, size, part = _drawn(head, size, part)
                 if number >= first:
                     yield number, (head + part)[: SEEN + 1] if len(head) < SEEN else head, size + len(part)
                 number, head, size = number + 1, b"", 0
+            if b"\r" in rest:
+                head, size, rest = _drawn(head, size, rest)
             if len(head) < SEEN:
                 head = (head + rest)[: SEEN + 1]
             size += len(rest)
         if size and number >= first:
             yield number, head, size
+
+
+def _drawn(head: bytes, size: int, part: bytes) -> tuple[bytes, int, bytes]:
+    """(head, size, part) of a line without what a redrawn bar has painted over. A "\\r" at the end paints over nothing yet."""
+    at = part.rfind(b"\r", 0, len(part.rstrip(b"\r")))
+    return (head, size, part) if at < 0 else (b"", 0, part[at + 1 :])
 
 
 def _maybe(wanted: str, head: bytes) -> bool:

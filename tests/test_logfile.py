@@ -59,6 +59,16 @@ def test_a_line_is_shown_without_colours_and_secrets_and_as_a_bar_looked_last(tm
     assert (len(rows[3].text), rows[3].size) == (logfile.WIDTH, 100_000)
 
 
+def test_a_long_bar_is_shown_as_it_looked_last(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    drawn = [b"%d of 60000 " % place + b"#" * 20 + b"\r" for place in range(60_001)]
+    path.write_bytes(b"one\n" + b"".join(drawn) + b"\nthree\n" + b"".join(drawn[:30_000]))
+    _, lines, rows = LogFile(str(path)).rows(1, 10)
+    assert lines == 4
+    assert [each.text.rstrip("#").rstrip() for each in rows] == ["one", "60000 of 60000", "three", "29999 of 60000"]
+    assert not any(each.size for each in rows)
+
+
 def test_a_search_does_not_tell_a_secret_letter_by_letter(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_text("start --api-key sk-abcdefghijklmnopqrstuvwxyz\n")

@@ -43,6 +43,9 @@ def test_no_view_has_a_serious_fault(tmp_path: Path, opened: Opened, scheme: str
         page.locator("dialog .diff").wait_for()
         assert faults(page) == []
         page.keyboard.press("Escape")
+        page.locator(".history a").first.click()
+        page.locator(".log-part .row").first.wait_for()
+        assert faults(page) == []
         page.get_by_role("link", name="Explain a log").click()
         page.set_input_files("#file", STORY)
         page.locator(".verdict .sentence").wait_for()

@@ -73,6 +73,19 @@ def test_the_founding_crash_is_watched_and_restarted(tmp_path: Path, opened: Ope
         assert page.title() == "Ready – server – bringup"
         assert PIECEWISE not in running.get("/api/targets/server")["argv"]
 
+        page.locator(".history .badge[data-state=ready]").wait_for()
+        page.locator(".history > li", has=page.locator("[data-state=crashed]")).get_by_role("link").click()
+        page.get_by_role("heading", name=f"Run {before}").wait_for()
+        page.locator(".verdict .lineno", has_text="103").click()
+        page.locator(".row.marked.cause", has_text="torch._dynamo.exc.Unsupported").wait_for()
+        page.get_by_label("with").select_option(index=1)
+        page.get_by_role("region", name="Compared").locator(".diff", has_text=PIECEWISE).wait_for()
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Save the log").click()
+        assert Path(download.value.path()).read_bytes().startswith(STORY.read_bytes()[:200])
+        page.get_by_role("link", name="← server").click()
+        page.locator(".hero[data-state=ready]").wait_for()
+
         page.get_by_role("button", name="Stop…").click()
         page.get_by_role("dialog").get_by_role("button", name="Stop").click()
         page.locator(".hero[data-state=stopped]").wait_for()

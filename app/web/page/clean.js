@@ -7,10 +7,16 @@ export const WIDTH = 2000;
 
 /** @param {string} text one line, as it was read @returns {string} */
 export function clean(text) {
-  let shown = text.length > 8 * WIDTH ? text.slice(0, 8 * WIDTH) : text;
+  let shown = drawn(text).slice(0, 8 * WIDTH);
   if (shown.includes("\x1b")) shown = shown.replace(ANSI, "");
-  if (shown.includes("\r")) shown = shown.replace(/\r+$/, "").replace(/^.*\r/s, "");
   return shown.replaceAll("\t", "    ").replace(HIDDEN, name).slice(0, WIDTH);
+}
+
+/** A line without what a redrawn bar has painted over. @param {string} text @returns {string} */
+export function drawn(text) {
+  let end = text.length;
+  while (end > 0 && text[end - 1] === "\r") end -= 1;
+  return text.slice(end ? text.lastIndexOf("\r", end - 1) + 1 : 0, end);
 }
 
 /** @param {string} sign */

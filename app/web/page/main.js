@@ -5,6 +5,7 @@ import { askToken } from "./dialogs.js";
 import { fill, h } from "./dom.js";
 import { Explain } from "./explain.js";
 import { Overview } from "./overview.js";
+import { RunView } from "./run.js";
 import { TargetView } from "./target.js";
 
 /** @param {string} id @returns {HTMLElement} */
@@ -46,7 +47,7 @@ export class Shell {
 
   links() {
     const here = location.hash;
-    const link = (/** @type {string} */ href, /** @type {string} */ text) => h("a", { href, "aria-current": here === href ? "page" : null }, text);
+    const link = (/** @type {string} */ href, /** @type {string} */ text) => h("a", { href, "aria-current": here === href || here.startsWith(`${href}/`) ? "page" : null }, text);
     fill(at("nav"),
       this.names.length > 1 ? link("#/", "Overview") : this.names.map((name) => link(address(name), name)),
       this.names.length > 1 && this.names.length <= 4 && this.names.map((name) => link(address(name), name)),
@@ -62,8 +63,10 @@ export class Shell {
     this.view?.close();
     fill(this.main);
     this.links();
-    const name = location.hash.startsWith("#/t/") ? named(location.hash.slice(4)) : "";
+    const [, place, part = "", , run = "", number = ""] = location.hash.split("/");
+    const name = place === "t" ? named(part) : "";
     if (location.hash === "#/explain") this.view = new Explain(this.main, this);
+    else if (run && this.names.includes(name)) this.view = new RunView(this.main, name, named(run), Number(number), this);
     else if (name && this.names.includes(name)) this.view = new TargetView(this.main, name, this);
     else if (name) {
       this.view = null;

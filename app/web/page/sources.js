@@ -1,6 +1,7 @@
 // A log in, its lines by number out: one that the service has, asked for range by range, or one that stands here.
 
 import { ask, get, Problem, targetPath } from "./api.js";
+import { drawn, WIDTH } from "./clean.js";
 
 /** @typedef {{text: string, size: number}} Row `size` is the length of the whole line where it was cut, else 0 */
 
@@ -104,7 +105,9 @@ export class LocalLog {
   /** @param {number} number @returns {Row | undefined} */
   row(number) {
     const text = this.all[number - 1];
-    return text === undefined ? undefined : { text, size: text.length > 2000 ? text.length : 0 };
+    if (text === undefined) return undefined;
+    const shown = drawn(text);
+    return { text: shown, size: shown.length > WIDTH ? shown.length : 0 };
   }
 
   async refresh() {

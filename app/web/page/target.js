@@ -3,6 +3,7 @@
 import { get, Problem, targetPath } from "./api.js";
 import { confirmed } from "./dialogs.js";
 import { fill, h, Part, say } from "./dom.js";
+import { History, historyList } from "./history.js";
 import { LogView, marksOf } from "./log.js";
 import { Model } from "./model.js";
 import { command, diff, remedyCards } from "./remedies.js";
@@ -16,6 +17,10 @@ import { ago, leftWords, measure, plural, spoken, SOURCES, stateWord, timeOfDay,
 /** How often the log is looked at, in ms, while it grows and when it should not. */
 const QUICK = 400;
 const SLOW = 3000;
+/** The figures that change with the clock, in their order. */
+const CLOCKS = ["until", "phase", "since", "idle"];
+/** After these there is more to tell of this run. */
+const REMEMBERED = new Set(["attempt", "ended", "over", "state", "verdict", "snapshot"]);
 
 export class TargetView {
   /** @param {Element} host @param {string} name @param {import("./main.js").Shell} shell */
@@ -29,8 +34,11 @@ export class TargetView {
     this.wanted = false;
     this.build();
     this.source = new ServedLog(name);
+    this.kept = new History(name);
+    this.hasHistory = false;
     this.log = new LogView(this.parts.log, this.source, { live: true });
     this.stream = new Stream(name, (kind, data) => this.event(kind, data), (link) => this.link(link));
+    this.remember();
     this.timer = setInterval(() => this.tick(), 500);
     this.poll();
   }
@@ -40,6 +48,7 @@ export class TargetView {
     clearInterval(this.timer);
     clearTimeout(this.pollTimer);
     clearTimeout(this.askTimer);
+    clearTimeout(this.historyTimer);
     this.stream.close();
     this.log.close();
   }
@@ -48,21 +57,23 @@ export class TargetView {
     const section = (/** @type {string} */ name, /** @type {string} */ label) => h(`section.${name}`, { "aria-label": label });
     this.hero = {
       state: h("p.state", {}, "…"), line: h("p.line"), bar: h("span.fill"), where: h("p.where.dim"),
-      figures: h("dl.figures"), actions: h("div.actions"), command: h("div"),
+      figures: h("dl.figures"), memory: h("dl.figures", { "aria-label": "Memory, as the log gives it" }), actions: h("div.actions"), command: h("div"),
     };
     this.hero.track = h("div.meter", { "aria-hidden": "true", hidden: true }, this.hero.bar);
     this.figures = /** @type {Map<string, any>} */ (new Map());
     this.parts = {
       hero: h("section.hero", { "aria-label": "State" },
         h("div.hero-top", {}, h("div", {}, h("h1", {}, this.name), this.hero.where), this.hero.actions),
-        h("div.hero-state", {}, this.hero.state, this.hero.line), this.hero.track, this.hero.figures, this.hero.command),
+        h("div.hero-state", {}, this.hero.state, this.hero.line), this.hero.track, this.hero.figures, this.hero.memory, this.hero.command),
       trouble: h("section.card.trouble-card", { "aria-label": "Trouble", hidden: true }),
       verdict: section("verdict.card", "Verdict"), remedies: section("remedy-part.card", "What helps"),
       timeline: section("timeline.card", "Start-up"), log: section("log-part.card", "Log"),
       attempts: section("attempts.card", "Attempts"), news: section("news.card", "What happened"),
     };
+    this.parts.history = section("card.history-part", "Last attempts");
+    this.parts.history.hidden = true;
     this.columns = h("div.columns", {}, this.parts.verdict, this.parts.remedies);
-    fill(this.host, h("div.view", {}, this.parts.hero, this.parts.trouble, this.columns, this.parts.timeline, this.parts.log,
+    fill(this.host, h("div.view", {}, this.parts.hero, this.parts.trouble, this.columns, this.parts.timeline, this.parts.log, this.parts.history,
       h("div.columns.even", {}, this.parts.attempts, this.parts.news)));
     this.timeline = new Timeline(this.parts.timeline);
     this.verdict = new Part(this.parts.verdict, ({ report, live }) => verdictCard(report, live, (line) => this.log.go(line)));
@@ -71,6 +82,7 @@ export class TargetView {
     this.actions = new Part(this.hero.actions, ({ can, state }) => this.buttons(can, state));
     this.argv = new Part(this.hero.command, (argv) => argv?.length && h("details", { "data-keep": "argv" }, h("summary", {}, "Command line"), command(argv)));
     this.attempts = new Part(this.parts.attempts, (rows) => attemptsTable(rows));
+    this.history = new Part(this.parts.history, (rows) => historyList(this.name, rows));
     this.news = new Part(this.parts.news, (rows) => newsList(rows));
     this.trouble = new Part(this.parts.trouble, (/** @type {any} */ value) => troubleCard(value));
   }
@@ -79,6 +91,7 @@ export class TargetView {
   event(kind, data) {
     const whole = this.model.take(kind, data);
     if (whole) this.ask();
+    if (REMEMBERED.has(kind)) this.remember();
     this.show();
   }
 
@@ -103,6 +116,23 @@ export class TargetView {
         if (!(error instanceof Problem)) throw error; // the stream tells that the connection is lost
       }
     }, 60);
+  }
+
+  /** Asks for what is kept of earlier attempts, a moment later, once. Without a store there is nothing to show. */
+  remember() {
+    clearTimeout(this.historyTimer);
+    this.historyTimer = setTimeout(async () => {
+      try {
+        const attempts = await this.kept.attempts();
+        if (this.closed) return;
+        this.hasHistory = attempts.length > 0;
+        this.parts.history.hidden = !this.hasHistory;
+        this.history.show(attempts);
+        this.show();
+      } catch (error) {
+        if (!(error instanceof Problem)) throw error;
+      }
+    }, 300);
   }
 
   async poll() {
@@ -140,7 +170,7 @@ export class TargetView {
     this.trouble.show({ trouble: target.trouble ?? null, stacks: this.model.stacks });
     this.parts.trouble.hidden = !this.parts.trouble.childElementCount;
     const attempts = target.attempts ?? [];
-    this.parts.attempts.hidden = attempts.length === 0;
+    this.parts.attempts.hidden = attempts.length === 0 || this.hasHistory;
     this.attempts.show(attempts);
     this.parts.news.hidden = this.model.happened.length === 0;
     this.news.show(this.model.happened);
@@ -189,12 +219,10 @@ export class TargetView {
       row = { value: h("dd"), note: h("dd.note.dim") };
       row.item = h("div.figure", { "data-name": name }, h("dt", {}, title), row.value, row.note);
       this.figures.set(name, row);
-      const after = ["until", "phase", "since", "idle"].indexOf(name);
-      const next = after < 0 ? null : [...this.hero.figures.children].find((each) => {
-        const place = ["until", "phase", "since", "idle"].indexOf(each.dataset.name);
-        return place < 0 || place > after;
-      });
-      this.hero.figures.insertBefore(row.item, next ?? null);
+      const after = CLOCKS.indexOf(name);
+      const next = [...this.hero.figures.children].find((each) => CLOCKS.indexOf(each.dataset.name) > after);
+      if (after < 0) this.hero.memory.append(row.item);
+      else this.hero.figures.insertBefore(row.item, next ?? null);
     }
     say(row.value, text);
     say(row.note, note ?? "");

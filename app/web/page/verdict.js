@@ -5,7 +5,7 @@ import { clean } from "./clean.js";
 import { plural, STAGES } from "./words.js";
 
 const WHY = /** @type {Record<string, string>} */ ({
-  exception: "the exception", frame: "a frame of its traceback", text: "these words", seen: "seen before it",
+  exception: "the exception", frame: "a frame of its traceback", text: "these words", decisive: "the decisive line", seen: "seen before it",
 });
 
 /**
@@ -61,7 +61,7 @@ export function ranksWords(ranks) {
 }
 
 /** @param {any[]} evidence @param {((line: number) => void) | null} jump */
-function proof(evidence, jump) {
+export function proof(evidence, jump) {
   return h("ol.proof", {}, evidence.map((item) =>
     h("li", {},
       jump
