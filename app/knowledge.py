@@ -66,6 +66,7 @@ class Base:
     engines: tuple[Engine, ...]
     launches: Mapping[str, bytes]
     literals_of: Mapping[str, tuple[str, ...]]
+    packed_breaks: bytes
     stored: bytes | None = None
     problems: tuple[Located, ...] = ()
     """What is wrong in the files; a rule with a problem is left out, the others are used."""
@@ -111,6 +112,12 @@ class Base:
         if found is None:
             found = self._rules[index] = pickle.loads(self.packed[index])
         return found
+
+    @cached_property
+    def graph_breaks(self) -> Mapping[str, str]:
+        """First lines of Dynamo's messages to their numbers in PyTorch's graph-break registry."""
+        breaks: Mapping[str, str] = pickle.loads(self.packed_breaks)
+        return breaks
 
     def knobs(self, engine: str) -> tuple[dict[str, Knob], FlagTable | None]:
         """What can be set on an engine's command line, and the flags each of its releases takes (None: no table)."""
@@ -223,7 +230,8 @@ def _store(place: Path, base: Base) -> None:
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         base.stored = base.literals.dump()
         twin = Base(**{name: getattr(base, name) for name in (
-            "ways", "triggers", "marks", "loose", "strings", "packed", "sources", "engines", "launches", "literals_of", "stored",
+            "ways", "triggers", "marks", "loose", "strings", "packed", "sources", "engines", "launches", "literals_of",
+            "packed_breaks", "stored",
         )})  # fmt: skip
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "wb") as file:
@@ -241,7 +249,7 @@ def _compile(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Base:
     from .core.literals import is_scanned, required_literals
 
     problems: list[Located] = []
-    rules, engines, launches = _read_all(files, problems)
+    rules, engines, launches, breaks = _read_all(files, problems)
     kept = {name: pair for name, pair in rules.items() if name not in off}
     strings: dict[str, int] = {marker: place for place, marker in enumerate(MARKERS)}
 
@@ -284,14 +292,20 @@ def _compile(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Base:
         engines=tuple(engines),
         launches={name: pickle.dumps(pair) for name, pair in launches.items()},
         literals_of=literals_of,
+        packed_breaks=pickle.dumps(breaks),
         problems=tuple(problems),
     )
 
 
 def _read_all(
     files: Sequence[tuple[Path, bytes]], problems: list[Located]
-) -> tuple[dict[str, tuple[Rule, str]], list[Engine], dict[str, tuple[dict[str, Knob], FlagTable | None]]]:
-    """Rules by id with their file, engines, and per engine its knobs and flag table. Problems are added, never raised."""
+) -> tuple[
+    dict[str, tuple[Rule, str]], list[Engine], dict[str, tuple[dict[str, Knob], FlagTable | None]], dict[str, str]
+]:
+    """Rules by id with their file, engines, per engine its knobs and flag table, and the graph-break numbers.
+
+    Problems are added, never raised.
+    """
     import json
 
     from .core.engines import engine_from
@@ -303,6 +317,7 @@ def _read_all(
     rules: dict[str, tuple[Rule, str]] = {}
     engines: list[Engine] = []
     launches: dict[str, tuple[dict[str, Knob], FlagTable | None]] = {}
+    breaks: dict[str, str] = {}
     for path, raw in files:
         found: list[Problem] = []
         if path.suffix == ".json":
@@ -317,7 +332,9 @@ def _read_all(
                 continue
         parts = path.parts
         if "engines" in parts[-3:-1] or parts[-2] == "engines":
-            if path.stem in ("engine", "libraries"):
+            if path.stem == "graph_breaks":
+                breaks = {str(text): str(number) for text, number in data["breaks"].items()}
+            elif path.stem in ("engine", "libraries"):
                 engine = engine_from(data, found)
                 if engine is not None:
                     engines.append(engine)
@@ -343,7 +360,7 @@ def _read_all(
                 place = Path(source)
                 line = _line_of(place, place.read_bytes(), ("supersedes",))
                 problems.append(Located(place, line, Problem(("supersedes",), f"there is no rule {other}")))
-    return rules, engines, launches
+    return rules, engines, launches, breaks
 
 
 _loader: Any = None

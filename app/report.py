@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .core.advice import advise
+from .core.graphbreaks import graph_break
 from .core.secrets import mask, mask_argv
 
 if TYPE_CHECKING:
     from .core.diagnosis import Status
+    from .core.tracebacks import Raised
     from .knowledge import Base
 
 SCHEMA = 1
@@ -61,6 +63,7 @@ def to_json(status: Status, source: str, base: Base, near: bool = False) -> dict
             "type": raised.type,
             "message": mask(raised.message[:4000]),
             "raised_in": raised.raised_in or None,
+            "graph_break": _graph_break(raised, base),
             "line": raised.number,
         },
         "fingerprint": status.fingerprint or None,
@@ -75,6 +78,12 @@ def to_json(status: Status, source: str, base: Base, near: bool = False) -> dict
     if near:
         out["near"] = [{"rule": item.rule, "line": item.line, "failed": item.failed} for item in status.near]
     return out
+
+
+def _graph_break(raised: Raised, base: Base) -> dict[str, str] | None:
+    """The number of a Dynamo failure in PyTorch's graph-break registry, and PyTorch's page on it."""
+    found = graph_break(raised, base.graph_breaks) if raised.type.startswith("torch._dynamo.") else None
+    return {"id": found[0], "page": found[1]} if found else None
 
 
 def phase_json(facts: Any) -> dict[str, Any] | None:
@@ -250,6 +259,8 @@ def _unknown(data: dict[str, Any], status: Status, paint: Paint) -> Iterator[str
             yield f"              {line[:200]}"
         if len(message) > 6:
             yield f"              … {len(message) - 6} more lines"
+        if raised["graph_break"]:
+            yield f"  graph break {raised['graph_break']['id']}: {raised['graph_break']['page']}"
     if data["phase"]:
         yield f"  last phase  {data['phase']['title']}"
     if data["fingerprint"]:
