@@ -80,6 +80,14 @@ def test_a_million_lines_scroll_and_are_searched(tmp_path: Path, opened: Opened)
         marked = page.locator(".row.marked")
         marked.get_by_text("here is the Needle").wait_for()
         assert marked.locator("mark").inner_text() == "Needle"
+        page.get_by_role("searchbox").fill("99999")
+        page.get_by_text("19 matches", exact=True).wait_for()
+        page.get_by_role("button", name="Only these").click()
+        page.locator(".row").nth(18).wait_for()
+        page.locator(".row", has_text="line 899999").wait_for()
+        texts = page.locator(".row .text").all_inner_texts()
+        assert texts == [f"line {number}" for number in range(1, 1_000_001) if "99999" in str(number)]
+        page.get_by_role("button", name="All lines").click()
         port.focus()
         page.keyboard.press("Home")
         row(page, 1).get_by_text("line 1", exact=True).wait_for()
@@ -104,8 +112,12 @@ def test_a_paused_log_stands_still(tmp_path: Path, opened: Opened) -> None:
         assert row(page, 302).count() == 0
         page.get_by_role("button", name="Follow (2 new)").click()
         row(page, 303).get_by_text("and more").wait_for()
-        log.write_text("another log\n")
+        page.get_by_role("button", name="Pause").click()
+        other = tmp_path / "other.log"
+        other.write_text("another log\n")
+        other.replace(log)
         row(page, 1).get_by_text("another log").wait_for()
+        page.get_by_role("button", name="Pause").wait_for()
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -62,6 +62,7 @@ export async function get(path, signal) {
 /** @param {string} path @param {any} body @param {Record<string, string>} [headers] @returns {Promise<any>} */
 export async function post(path, body, headers = {}) {
   const text = body === undefined ? undefined : JSON.stringify(body);
+  /** @type {Record<string, string>} */
   const kind = text === undefined ? {} : { "content-type": "application/json" };
   return (await ask(path, { method: "POST", body: text, headers: { ...kind, ...headers } })).json();
 }

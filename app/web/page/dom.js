@@ -1,6 +1,6 @@
 // Names, attributes and children in, elements out. Text becomes text nodes and nothing else: there is no way to markup.
 
-/** @typedef {Node | string | number | null | undefined | false | Child[]} Child */
+/** @typedef {Node | string | number | null | undefined | false | "" | readonly any[]} Child lists hold children again */
 
 /**
  * An element: h("p.note", {title: "…", onclick: f}, "text", child, [more]).

@@ -16,7 +16,8 @@ export class LogView {
   /** @param {Element} host @param {Source} source @param {{live?: boolean}} [more] */
   constructor(host, source, more = {}) {
     this.source = source;
-    this.following = Boolean(more.live);
+    this.live = this.following = Boolean(more.live);
+    this.name = source.log;
     this.frozen = 0;
     /** Marks by line number. @type {Map<number, string>} */
     this.marks = new Map();
@@ -27,6 +28,8 @@ export class LogView {
     /** @type {number[]} */
     this.found = [];
     this.place = -1;
+    /** Whether only lines that were found are shown: a rank, say. */
+    this.only = false;
     this.search = new AbortController();
     this.pending = 0;
     this.closed = false;
@@ -39,6 +42,7 @@ export class LogView {
     this.total = h("p.dim");
     this.input = h("input", { type: "search", placeholder: "Search the log", "aria-label": "Search the log", spellcheck: "false",
       oninput: () => this.seek(), onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event) });
+    this.filter = h("button.small", { type: "button", "aria-pressed": "false", hidden: true, onclick: () => this.narrow(!this.only) }, "Only these");
     this.follow = h("button.small", { type: "button", "aria-pressed": "true", hidden: !more.live, onclick: () => this.toggle() });
     this.first = h("button.small", { type: "button", hidden: true, onclick: () => this.go(Math.min(...this.proofs())) }, "First failure");
     fill(host,
@@ -46,7 +50,7 @@ export class LogView {
         h("div.tools", {}, this.input, this.count,
           h("button.small", { type: "button", "aria-label": "Previous match", onclick: () => this.step(-1) }, "↑"),
           h("button.small", { type: "button", "aria-label": "Next match", onclick: () => this.step(1) }, "↓"),
-          this.first, this.follow)),
+          this.filter, this.first, this.follow)),
       h("div.log", {}, this.port, this.map, this.empty));
     this.port.addEventListener("scroll", () => this.scrolled(), { passive: true });
     this.size = new ResizeObserver(() => this.draw());
@@ -65,10 +69,28 @@ export class LogView {
     return this.frozen || this.source.lines;
   }
 
+  /** How many rows there are to scroll through. */
+  get shown() {
+    return this.only ? this.found.length : this.lines;
+  }
+
+  /** Another log: what was found and marked in the one before says nothing here. */
+  anew() {
+    this.name = this.source.log;
+    this.following = this.live;
+    this.frozen = this.marked = 0;
+    this.found = [];
+    this.place = -1;
+    this.only = false;
+    this.filter.hidden = true;
+    if (this.needle) this.seek();
+  }
+
   /** The source has more, or another log. */
   changed() {
+    if (this.source.log !== this.name) this.anew();
     if (this.sought && this.sought <= this.source.lines) this.go(this.sought);
-    const lines = this.lines;
+    const lines = this.shown;
     say(this.total, this.source.lines ? plural(this.source.lines, "line") : "");
     const news = this.frozen ? this.source.lines - this.frozen : 0;
     say(this.follow, this.following ? "Pause" : news > 0 ? `Follow (${news.toLocaleString("en")} new)` : "Follow");
@@ -102,10 +124,10 @@ export class LogView {
 
   /** The line number at the upper edge, counted from 0, with its fraction. */
   get top() {
-    const whole = this.lines * ROW;
+    const whole = this.shown * ROW;
     if (whole <= TALLEST) return this.port.scrollTop / ROW;
     const reach = TALLEST - this.port.clientHeight;
-    return (this.port.scrollTop / Math.max(1, reach)) * Math.max(0, this.lines - this.fits);
+    return (this.port.scrollTop / Math.max(1, reach)) * Math.max(0, this.shown - this.fits);
   }
 
   /** Shows a line in the middle, as soon as it is there. @param {number} number */
@@ -115,10 +137,12 @@ export class LogView {
     this.pause();
     if (this.frozen) this.frozen = Math.max(this.frozen, number);
     this.marked = number;
-    const top = Math.max(0, number - 1 - this.fits / 2);
-    const whole = this.lines * ROW;
+    if (this.only && !this.found.includes(number)) this.narrow(false);
+    const place = this.only ? this.found.indexOf(number) : number - 1;
+    const top = Math.max(0, place - this.fits / 2);
+    const whole = this.shown * ROW;
     if (whole <= TALLEST) this.port.scrollTop = top * ROW;
-    else this.port.scrollTop = (top / Math.max(1, this.lines - this.fits)) * (TALLEST - this.port.clientHeight);
+    else this.port.scrollTop = (top / Math.max(1, this.shown - this.fits)) * (TALLEST - this.port.clientHeight);
     this.draw();
     this.port.scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
   }
@@ -132,7 +156,8 @@ export class LogView {
 
   toggle() {
     if (this.following) return this.pause();
-    this.following = !this.follow.hidden;
+    this.following = this.live;
+    this.narrow(false);
     this.frozen = this.marked = this.sought = 0;
     this.changed();
   }
@@ -156,7 +181,7 @@ export class LogView {
   drawNow() {
     const top = this.top;
     const first = Math.max(1, Math.floor(top) + 1 - OVERSCAN);
-    const last = Math.min(this.lines, Math.ceil(top + this.fits) + OVERSCAN);
+    const last = Math.min(this.shown, Math.ceil(top + this.fits) + OVERSCAN);
     const needed = Math.max(0, last - first + 1);
     while (this.layer.childElementCount < needed) this.layer.append(h("div.row", {}, h("span.no"), h("span.text", { dir: "ltr" })));
     while (this.layer.childElementCount > needed) this.layer.lastElementChild?.remove();
@@ -164,17 +189,17 @@ export class LogView {
     let upto = 0;
     const base = this.port.scrollTop - top * ROW;
     for (let place = 0; place < needed; place += 1) {
-      const number = first + place;
+      const number = this.only ? this.found[first + place - 1] : first + place;
       const row = this.source.row(number);
       if (!row) {
         missing ||= number;
         upto = number;
       }
-      this.drawRow(/** @type {HTMLElement} */ (this.layer.children[place]), number, row, base + (number - 1) * ROW);
+      this.drawRow(/** @type {HTMLElement} */ (this.layer.children[place]), number, row, base + (first + place - 1) * ROW);
     }
     this.port.style.setProperty("--digits", String(Math.max(3, String(this.lines).length)));
     if (missing && !this.source.trouble) {
-      this.source.want(missing, upto - missing + 1).then((news) => news && this.draw());
+      this.source.want(missing, this.only ? 1 : upto - missing + 1).then((news) => news && this.draw());
     }
   }
 
@@ -217,7 +242,20 @@ export class LogView {
     }
   }
 
+  /** Shows only the lines that were found, or all. @param {boolean} only */
+  narrow(only) {
+    if (only) this.pause();
+    this.only = only && this.found.length > 0;
+    this.filter.setAttribute("aria-pressed", String(this.only));
+    say(this.filter, this.only ? "All lines" : "Only these");
+    this.changed();
+    if (!this.only && this.marked) this.go(this.marked);
+  }
+
   async seek() {
+    const only = this.only;
+    this.narrow(false);
+    this.filter.hidden = true;
     this.search.abort();
     const search = (this.search = new AbortController());
     const needle = this.input.value;
@@ -232,6 +270,8 @@ export class LogView {
       if (search.signal.aborted) return;
       this.found = found;
       this.more = more;
+      this.filter.hidden = !found.length;
+      if (only) this.narrow(true);
       say(this.count, found.length ? plural(found.length, "match", "matches") + (more ? " and more" : "") : "No match");
       this.draw();
     } catch (error) {

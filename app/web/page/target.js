@@ -31,8 +31,36 @@ export class TargetView {
     this.model = new Model();
     this.told = { state: "", rule: "" };
     this.closed = false;
-    this.wanted = false;
-    this.build();
+    const section = (/** @type {string} */ name, /** @type {string} */ label) => h(`section.${name}`, { "aria-label": label });
+    const bar = h("span.fill");
+    this.hero = {
+      state: h("p.state", {}, "…"), line: h("p.line"), bar, track: h("div.meter", { "aria-hidden": "true", hidden: true }, bar), where: h("p.where.dim"),
+      figures: h("dl.figures"), memory: h("dl.figures", { "aria-label": "Memory, as the log gives it" }), actions: h("div.actions"), command: h("div"),
+    };
+    this.figures = /** @type {Map<string, any>} */ (new Map());
+    this.parts = {
+      hero: h("section.hero", { "aria-label": "State" },
+        h("div.hero-top", {}, h("div", {}, h("h1", {}, this.name), this.hero.where), this.hero.actions),
+        h("div.hero-state", {}, this.hero.state, this.hero.line), this.hero.track, this.hero.figures, this.hero.memory, this.hero.command),
+      trouble: h("section.card.trouble-card", { "aria-label": "Trouble", hidden: true }),
+      verdict: section("verdict.card", "Verdict"), remedies: section("remedy-part.card", "What helps"),
+      timeline: section("timeline.card", "Start-up"), log: section("log-part.card", "Log"),
+      history: h("section.card.history-part", { "aria-label": "Last attempts", hidden: true }),
+      attempts: section("attempts.card", "Attempts"), news: section("news.card", "What happened"),
+    };
+    this.columns = h("div.columns", {}, this.parts.verdict, this.parts.remedies);
+    fill(this.host, h("div.view", {}, this.parts.hero, this.parts.trouble, this.columns, this.parts.timeline, this.parts.log, this.parts.history,
+      h("div.columns.even", {}, this.parts.attempts, this.parts.news)));
+    this.timeline = new Timeline(this.parts.timeline);
+    this.verdict = new Part(this.parts.verdict, ({ report, live }) => verdictCard(report, live, (line) => this.log.go(line)));
+    this.remedies = new Part(this.parts.remedies, ({ cause, offers, can }) =>
+      remedyCards(cause, offers, can ? (offer) => this.restart(offer) : null));
+    this.actions = new Part(this.hero.actions, ({ can, state }) => this.buttons(can, state));
+    this.argv = new Part(this.hero.command, (argv) => argv?.length && h("details", { "data-keep": "argv" }, h("summary", {}, "Command line"), command(argv)));
+    this.attempts = new Part(this.parts.attempts, (rows) => attemptsTable(rows));
+    this.history = new Part(this.parts.history, (rows) => historyList(this.name, rows));
+    this.news = new Part(this.parts.news, (rows) => newsList(rows));
+    this.trouble = new Part(this.parts.trouble, (/** @type {any} */ value) => troubleCard(value));
     this.source = new ServedLog(name);
     this.kept = new History(name);
     this.hasHistory = false;
@@ -51,40 +79,6 @@ export class TargetView {
     clearTimeout(this.historyTimer);
     this.stream.close();
     this.log.close();
-  }
-
-  build() {
-    const section = (/** @type {string} */ name, /** @type {string} */ label) => h(`section.${name}`, { "aria-label": label });
-    this.hero = {
-      state: h("p.state", {}, "…"), line: h("p.line"), bar: h("span.fill"), where: h("p.where.dim"),
-      figures: h("dl.figures"), memory: h("dl.figures", { "aria-label": "Memory, as the log gives it" }), actions: h("div.actions"), command: h("div"),
-    };
-    this.hero.track = h("div.meter", { "aria-hidden": "true", hidden: true }, this.hero.bar);
-    this.figures = /** @type {Map<string, any>} */ (new Map());
-    this.parts = {
-      hero: h("section.hero", { "aria-label": "State" },
-        h("div.hero-top", {}, h("div", {}, h("h1", {}, this.name), this.hero.where), this.hero.actions),
-        h("div.hero-state", {}, this.hero.state, this.hero.line), this.hero.track, this.hero.figures, this.hero.memory, this.hero.command),
-      trouble: h("section.card.trouble-card", { "aria-label": "Trouble", hidden: true }),
-      verdict: section("verdict.card", "Verdict"), remedies: section("remedy-part.card", "What helps"),
-      timeline: section("timeline.card", "Start-up"), log: section("log-part.card", "Log"),
-      attempts: section("attempts.card", "Attempts"), news: section("news.card", "What happened"),
-    };
-    this.parts.history = section("card.history-part", "Last attempts");
-    this.parts.history.hidden = true;
-    this.columns = h("div.columns", {}, this.parts.verdict, this.parts.remedies);
-    fill(this.host, h("div.view", {}, this.parts.hero, this.parts.trouble, this.columns, this.parts.timeline, this.parts.log, this.parts.history,
-      h("div.columns.even", {}, this.parts.attempts, this.parts.news)));
-    this.timeline = new Timeline(this.parts.timeline);
-    this.verdict = new Part(this.parts.verdict, ({ report, live }) => verdictCard(report, live, (line) => this.log.go(line)));
-    this.remedies = new Part(this.parts.remedies, ({ cause, offers, can }) =>
-      remedyCards(cause, offers, can ? (offer) => this.restart(offer) : null));
-    this.actions = new Part(this.hero.actions, ({ can, state }) => this.buttons(can, state));
-    this.argv = new Part(this.hero.command, (argv) => argv?.length && h("details", { "data-keep": "argv" }, h("summary", {}, "Command line"), command(argv)));
-    this.attempts = new Part(this.parts.attempts, (rows) => attemptsTable(rows));
-    this.history = new Part(this.parts.history, (rows) => historyList(this.name, rows));
-    this.news = new Part(this.parts.news, (rows) => newsList(rows));
-    this.trouble = new Part(this.parts.trouble, (/** @type {any} */ value) => troubleCard(value));
   }
 
   /** @param {string} kind @param {any} data */
@@ -189,8 +183,8 @@ export class TargetView {
     const share = phase?.total && phase.state === "running" ? (phase.done ?? 0) / phase.total : null;
     this.hero.track.hidden = !starting || share === null;
     if (share !== null) this.hero.bar.style.width = `${100 * share}%`;
-    this.figure("until", "Until ready", target.left && target.state === "starting" ? leftWords(target.left) : "", target.left && SOURCES[target.left.source]);
-    this.figure("phase", "Left in this phase", target.state === "starting" && phase?.left ? leftWords(phase.left) : "", phase?.left && SOURCES[phase.left.source]);
+    this.figure("until", "Until ready", target.left && target.state === "starting" ? leftWords(target.left) : "", SOURCES[target.left?.source]);
+    this.figure("phase", "Left in this phase", target.state === "starting" && phase?.left ? leftWords(phase.left) : "", phase?.left ? SOURCES[phase.left.source] : "");
     const began = target.began ? Date.now() / 1000 - target.began : null;
     this.figure("since", "Since it began", began !== null && (starting || target.state === "ready") ? spoken(began) : "");
     const idle = (target.idle ?? 0) + age;
