@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
+import pytest
 
 CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = [
@@ -38,6 +39,17 @@ class Opened:
         # A refused request is told by the browser too; whether the page deals with it is what the tests look at.
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.troubles.append(message.text)
+
+
+def faults(page: Any) -> list[str]:
+    """What axe calls serious or critical."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
+    found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    return [
+        f"{each['id']}: {each['help']}: {[node['html'][:200] for node in each['nodes'][:3]]}"
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]
 
 
 class Front(ThreadingHTTPServer):

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.edges.replay import STORY, engine, scene
 from tests.edges.servers import free_port
-from tests.page.browser import Opened
+from tests.page.browser import Opened, faults
 from tests.web.harness import serving
 
 PIECEWISE = "--enable-piecewise-cuda-graph"
-
-
-def faults(page: Any) -> list[str]:
-    """What axe calls serious or critical."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
-    found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
-    return [
-        f"{each['id']}: {each['help']}: {[node['html'][:200] for node in each['nodes'][:3]]}"
-        for each in found
-        if each["impact"] in ("serious", "critical")
-    ]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

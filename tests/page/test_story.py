@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.edges.replay import HEALTHY, STORY, engine, scene
 from tests.edges.servers import free_port
-from tests.page.browser import Opened, fronted
+from tests.page.browser import Opened, faults, fronted
 from tests.web.harness import serving
 
 PIECEWISE = "--enable-piecewise-cuda-graph"
@@ -136,6 +136,7 @@ def test_several_targets_are_shown_side_by_side(tmp_path: Path, opened: Opened) 
         page = opened.page(running.url)
         page.locator(".target[data-state=crashed]", has_text="torch.compile traced into").wait_for()
         page.locator(".target[data-state=ready]", has_text="t1").wait_for()
+        assert faults(page) == []
         page.get_by_role("link", name="t0").first.focus()
         page.keyboard.press("Enter")
         page.locator(".hero[data-state=crashed]", has_text="t0").wait_for()

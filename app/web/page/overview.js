@@ -58,7 +58,7 @@ function slim(target) {
     name: target.name, state: target.state, kind: target.kind, line: headline(target, phase),
     engine: [target.engine?.name, target.engine?.version].filter(Boolean).join(" "),
     share: target.state === "starting" && phase?.total ? Math.round((100 * (phase.done ?? 0)) / phase.total) : null,
-    left: target.state === "starting" && (target.left ?? phase?.left) ? `${leftWords(target.left ?? phase.left)} ${target.left ? "until ready" : "in this phase"}` : "",
+    left: target.state === "starting" && (target.left ?? phase?.left) ? `${leftWords(target.left ?? phase.left)} ${target.left ? "until ready" : "left in this phase"}` : "",
     idle: target.state === "starting" && target.idle > 5 ? `last line ${spoken(target.idle)} ago` : "",
     cause: target.verdict?.title ?? "", helps: target.verdict ? (target.remedies ?? []).length : 0,
   };
