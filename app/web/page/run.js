@@ -32,6 +32,12 @@ export class RunView {
     this.log?.close();
   }
 
+  /** Shows a line of the log, as soon as it is here. @param {number} line */
+  go(line) {
+    this.sought = line;
+    this.log?.go(line);
+  }
+
   async load() {
     try {
       const run = await get(`api/runs/${encodeURIComponent(this.run)}`);
@@ -59,7 +65,7 @@ export class RunView {
       finding && h("div.columns", {},
         h("section.verdict.card", { "aria-label": "Verdict" }, h("p.over", {}, "Root cause"), h("h2.sentence", {}, finding.title),
           h("ul.chips", {}, h("li.chip.sure", { "data-stage": finding.stage }, finding.stage), h("li.chip.mono", {}, finding.rule)),
-          h("h3", {}, "Proof"), proof(finding.evidence, (line) => this.log?.go(line))),
+          h("h3", {}, "Proof"), proof(finding.evidence, (line) => this.go(line))),
         finding.remedies.length > 0 && h("section.remedy-part.card", { "aria-label": "What helps" }, remedyCards(finding, [], null))),
       compared, log,
     ]);
@@ -70,6 +76,7 @@ export class RunView {
       if (this.closed) return;
       this.log = new LogView(log, new LocalLog(text));
       this.log.mark(new Map((finding?.evidence ?? []).map((/** @type {any} */ item) => [item.line, "cause"])));
+      if (this.sought) this.log.go(this.sought);
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       fill(log, h("h2", {}, "Log"), h("p.dim", {}, error.message));
