@@ -204,6 +204,15 @@ def test_secrets_do_not_leave(tmp_path: Path) -> None:
         assert "hf_abcdef" not in out
 
 
+def test_the_answer_does_not_depend_on_the_order_of_sets() -> None:
+    files = [str(FIXTURES / name / "server.log") for name in ("flymyai-47", "pytorch-167244", "founding-story")]
+    told = {
+        bringup("explain", "--format", "json", *files, env={"PYTHONHASHSEED": seed}).stdout
+        for seed in ("0", "1", "2", "3", "4")
+    }
+    assert len(told) == 1
+
+
 def test_the_cache_is_used_and_a_foreign_one_is_not(tmp_path: Path) -> None:
     env = {"XDG_CACHE_HOME": str(tmp_path)}
     first = bringup("explain", str(STORY), env=env)

@@ -74,28 +74,31 @@ class _Table:
     """Entries by the first letters of the line, by a whole word in one of their literals, by literals without one."""
 
     def __init__(self) -> None:
-        self.heads: dict[str, list[_Entry]] = {}
-        self.words: dict[str, list[tuple[str, _Entry]]] = {}
-        self.loose: list[tuple[str, _Entry]] = []
+        self.entries: list[_Entry] = []
+        self.heads: dict[str, list[int]] = {}
+        self.words: dict[str, list[tuple[str, int]]] = {}
+        self.loose: list[tuple[str, int]] = []
 
     def add(self, entry: _Entry) -> None:
+        place = len(self.entries)
+        self.entries.append(entry)
         anchored = None if _has_ways(entry.pattern.match) else _ANCHORED.match(entry.pattern.match)
         if anchored:
-            self.heads.setdefault(anchored[1], []).append(entry)
+            self.heads.setdefault(anchored[1], []).append(place)
             return
         for literal in entry.pattern.literals:
             words = _WHOLE_WORD.findall(literal)
             row = self.words.setdefault(max(words, key=len), []) if words else self.loose
-            row.append((literal, entry))
+            row.append((literal, place))
 
     def find(self, text: str, words: frozenset[str]) -> list[Found]:
-        """What matches in `text`; `words` are those at its beginning."""
-        entries = list(self.heads.get(text[:_HEAD], ()))
+        """What matches in `text`, in the order of the files; `words` are those at its beginning."""
+        places = set(self.heads.get(text[:_HEAD], ()))
         start = text[:_LOOKED_AT]
         for word in words & self.words.keys():
-            entries += [entry for literal, entry in self.words[word] if literal in start]
-        entries += [entry for literal, entry in self.loose if literal in start]
-        found = (entry.find(text) for entry in dict.fromkeys(entries))
+            places.update(place for literal, place in self.words[word] if literal in start)
+        places.update(place for literal, place in self.loose if literal in start)
+        found = (self.entries[place].find(text) for place in sorted(places))
         return [one for one in found if one is not None]
 
 

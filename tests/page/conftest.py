@@ -11,7 +11,7 @@ import pytest
 from tests.page.browser import ARGUMENTS, CHROMIUM, Opened
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # not longer: its event loop must be gone when other tests start theirs
 def chromium() -> Iterator[Any]:
     """The browser, started once."""
     api = pytest.importorskip("playwright.sync_api", reason="the page is not tested: playwright is not installed")
