@@ -17,6 +17,9 @@ from app.hub import Dropped, Hub, News, Subscription
 
 OFTEN = 5.0
 """Seconds between two plain lines of progress in one phase."""
+LOOK = 0.5
+"""Seconds after which the main thread looks up while there is no news: a signal that the kernel gave to another thread is
+handled by the main one only, and only when it runs."""
 STYLES = {"starting": "yellow", "ready": "green", "crashed": "red", "stalled": "magenta", "stopped": "blue"}
 QUIET = {"fact", "phase", "progress", "remedies", "said", "ended", "symptom", "again"}
 """News that the picture shows in another way."""
@@ -56,7 +59,7 @@ def follow(news: Subscription, hub: Hub, timeout: float | None) -> Iterator[News
 
 def show_json(hub: Hub, news: Subscription, out: IO[str]) -> None:
     """Every news as one JSON object a line."""
-    for item in follow(news, hub, None):
+    for item in follow(news, hub, LOOK):
         if item is not None:
             out.write(json.dumps(item.to_json(), ensure_ascii=False) + "\n")
             out.flush()
@@ -133,7 +136,7 @@ def remedy_lines(remedies: Sequence[Mapping[str, Any]]) -> list[str]:
 def show_plain(hub: Hub, news: Subscription, out: IO[str]) -> None:
     """Every news as plain lines until the hub is closed."""
     plain = Plain(hub)
-    for item in follow(news, hub, None):
+    for item in follow(news, hub, LOOK):
         for row in plain.lines(item) if item is not None else ():
             out.write(row + "\n")
         out.flush()
