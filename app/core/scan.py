@@ -147,11 +147,6 @@ class Scan:
         yield from self._look(buffer, start, len(buffer), last=True)
         self.last_line = self._line - (1 if not buffer or buffer.endswith(b"\n") else 0)
 
-    def unfinished(self) -> Segment | None:
-        """The line still being written, as it stands, or None: for an early look that changes nothing."""
-        raw = self._buffer[self._start :].strip(b"\r\n")
-        return Segment(raw, self._line, True, self._given < self._start) if raw else None
-
     def _keep(self, buffer: bytes, cut: int) -> None:
         floor = max(0, cut - LOOKBACK - 1)
         self._buffer = buffer[floor:]
