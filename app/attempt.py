@@ -32,9 +32,9 @@ SAVED = 1.0
 """Seconds between two notes of how far the log was read."""
 SHOWN = 0.1
 """Seconds between two updates of the status."""
-FLOOD, FLOWS, SOON = 16 * 1024, 0.05, 0.001
+FLOOD, FLOWS, SOON = 16 * 1024, 0.05, 0.0005
 """While a look finds FLOOD bytes or more, and for FLOWS seconds after, the next is at most SOON seconds away: the tail
-does without events then and looks every 5 ms, which is half of what a verdict may take."""
+does without events then and looks every 5 ms by itself, which is half of what a verdict may take."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ SHARE = 1.0
 at most, and only while a traceback is being written."""
 UNSPOKEN = 900.0
 """Seconds of silence that are normal before any phase is known."""
-KEPT = 16 * 1024
-"""Bytes kept of the end of the log, to show its last lines."""
+KEPT, LAST_LINES = 16 * 1024, 12
+"""Bytes kept of the end of the log, and how many of its last lines are shown."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
@@ -93,6 +93,7 @@ class Reading:
         self._progress_at: dict[str, float] = {}
         self._kept_progress: dict[str, News] = {}
         self._end = b""
+        self._drawn: tuple[int, list[str]] = 0, []
         self._look_at = 0.0
         self._judge_at = 0.0
         self._unseen = False
@@ -358,11 +359,13 @@ class Reading:
             "usual": {name: round(median(took), 1) for name, took in self._durations.items() if took},
         }
 
-    def last_lines(self, count: int = 12) -> list[str]:
+    def last_lines(self) -> list[str]:
         """The last lines of the log, a bar as it looks now, secrets masked."""
-        rows = self._end.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")[-count - 1 :]
-        drawn = (_ANSI.sub("", row.rstrip("\r").rpartition("\r")[2]) for row in rows)
-        return [mask(row)[:500] for row in drawn if row.strip()][-count:]
+        if self._drawn[0] != self.bytes:
+            rows = self._end.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")[-LAST_LINES - 1 :]
+            drawn = (_ANSI.sub("", row.rstrip("\r").rpartition("\r")[2]) for row in rows)
+            self._drawn = self.bytes, [mask(row)[:500] for row in drawn if row.strip()][-LAST_LINES:]
+        return self._drawn[1]
 
 
 def _verdict(verdict: Verdict, stage: str, reason: str, instead: str | None = None) -> Told:

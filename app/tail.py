@@ -29,7 +29,7 @@ from typing import Literal, Self
 
 from app.wake import Wake
 
-CHUNK = 256 * 1024  # bytes, the largest piece
+CHUNK = 64 * 1024  # bytes, the largest piece: what stands behind a failure in one must not delay its verdict
 BOUND = 8 * 1024 * 1024  # bytes one read() hands on before it lets its caller look around
 MARK = 256  # bytes kept from the start of the file and from before the offset, to know the file again
 

@@ -58,21 +58,22 @@ def write(path: str, noise: str) -> None:
     for _ in sys.stdin:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
         os.write(fd, head)
-        begun, written = time.monotonic(), 0
-        while (now := time.monotonic() - begun) < 0.15:
-            if noise == "20 MB/s":
-                written += os.write(fd, LINE * 400)
-                pause = written / 20e6 - now
-            else:
-                pause = 0.15 - now
-            time.sleep(max(0.0, pause))
+        go_on(fd, 0.15, noise)
         for line in lines:
             os.write(fd, line)
         print(time.monotonic_ns(), flush=True)
-        if noise == "20 MB/s":
-            for _ in range(20):
-                os.write(fd, LINE * 400)
+        go_on(fd, 0.05, noise)
         os.close(fd)
+
+
+def go_on(fd: int, seconds: float, noise: str) -> None:
+    """Ordinary lines at 20 MB/s for a while, or nothing."""
+    begun, written = time.monotonic(), 0
+    while (now := time.monotonic() - begun) < seconds:
+        if noise == "20 MB/s":
+            written += os.write(fd, LINE * 400)
+        pause = written / 20e6 - now if written else seconds - now
+        time.sleep(max(0.0, pause))
 
 
 def latency(base: Base, crashes: int, noise: str) -> str:
@@ -209,6 +210,7 @@ def main() -> None:
     crashes = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     base = load()
     gc.freeze()
+    sys.setswitchinterval(0.001)  # as bringup does
     print(f"{socket.gethostname()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
     print("| what | p50 | p99 | most |")
     print("|---|---|---|---|")

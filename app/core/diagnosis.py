@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -73,12 +73,22 @@ class Status:
     argv: tuple[str, ...] | None
     context: Mapping[int, str]
     """Lines around the evidence, by number, as far as they were read."""
-    near: tuple[Near, ...] = ()
+    why_not: Callable[[], Sequence[Near]] = tuple
+    """The rules that came near, each with the condition that failed: worked out when asked for."""
 
     @property
     def cause(self) -> Verdict | None:
         """The answer: the first verdict that is a cause."""
         return next((verdict for verdict in self.verdicts if verdict.rule.role == "cause"), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """The start as if the records still being written ended here."""
+
+    matcher: Matcher
+    raised: Sequence[tuple[bool, Raised]]
+    matched: bool
 
 
 class Diagnosis:
@@ -103,8 +113,8 @@ class Diagnosis:
         remember_literals(knowledge.literals_of)
         ordered = sorted(knowledge.engines, key=lambda engine: engine.name != LIBRARIES)  # theirs are the narrower ones
         prefixes = [Prefix(compiled(text)) for engine in ordered for text in engine.prefixes]
-        glued = [compiled(engine.glued) for engine in knowledge.engines if engine.glued]
-        self._reader = Reader(prefixes, glued)
+        glued = "|".join(engine.glued for engine in knowledge.engines if engine.glued)
+        self._reader = Reader(prefixes, compiled(glued) if glued else None)
         self._records = Records()
         self._scan = Scan(knowledge.literals, lambda: self._records.wants_more, knowledge.quiet, knowledge.always)
         self._earlier: list[Earlier] = []
@@ -123,6 +133,7 @@ class Diagnosis:
         self._exceptions: list[tuple[bool, Raised]] = []
         self._known: dict[str, int] = {}
         self._context: dict[int, str] = {}
+        self._ahead: _Ahead | None = None
 
     # Reading
 
@@ -170,6 +181,7 @@ class Diagnosis:
 
     def _read(self, line: Line, hit: bool, now: float | None) -> list[News]:
         news: list[News] = []
+        self._ahead = None
         for event in self._facts.observe(line, now):
             if event.kind in ("phase", "progress", "ready"):
                 self._alive = line.number
@@ -191,10 +203,10 @@ class Diagnosis:
     def _take(self, records: Iterable[Record]) -> list[News]:
         matched = False
         for record in records:
+            self._ahead = None
             raised = exceptions(record)
-            if raised and len(self._exceptions) < 200:
-                fatal = FATAL.search(record.text) is not None
-                self._exceptions += [(fatal, item) for item in raised]
+            if len(self._exceptions) < 200:
+                self._exceptions += _with_fate(record, raised)
             matched = bool(self._matcher.take(record, record.phase or "", self._facts, raised)) or matched
         return self._news(self._matcher, early=False) if matched else []
 
@@ -215,29 +227,35 @@ class Diagnosis:
 
     def early(self) -> list[News]:
         """What the records still being written already prove. Changes nothing but what counts as told."""
-        matcher = self._matcher.fork()
-        return self._news(matcher, early=True) if self._pending_matches(matcher) else []
+        ahead = self._look_ahead()
+        return self._news(ahead.matcher, early=True) if ahead.matched else []
 
-    def _pending_matches(self, matcher: Matcher) -> bool:
-        """Whether the records still being written match anything; the matches are added to `matcher`."""
-        got = [matcher.take(record, record.phase or "", self._facts) for record in self._records.pending()]
-        return any(got)
+    def _look_ahead(self) -> _Ahead:
+        """Reads the records that are still being written; once until another line comes."""
+        if self._ahead is None:
+            matcher, raised, matched = self._matcher.fork(), [], False
+            for record in self._records.pending():
+                found = exceptions(record)
+                raised += _with_fate(record, found)
+                matched = bool(matcher.take(record, record.phase or "", self._facts, found)) or matched
+            self._ahead = _Ahead(matcher, raised, matched)
+        return self._ahead
 
     def status(self, idle: float = 0.0) -> Status:
         """What is known now; `idle` is how long the log has been silent, in seconds."""
-        matcher = self._matcher.fork()
-        self._pending_matches(matcher)
+        ahead = self._look_ahead()
+        matcher, facts = ahead.matcher, self._facts
         last = self._last.number if self._last else 0
         situation = Situation(self._exit, idle, last)
-        verdicts = tuple(matcher.judge(self._facts, situation))
-        chosen = self._exception(verdicts)
+        verdicts = tuple(matcher.judge(facts, situation))
+        chosen = self._exception(verdicts, ahead.raised)
         state = self._state(verdicts, chosen, idle)
         wanted = {number for verdict in verdicts for item in verdict.evidence for number in _around(item)}
         context = {number: text for number, text in self._context.items() if number in wanted}
-        argv = self._argv or self._facts.argv
+        argv = self._argv or facts.argv
         return Status(
-            state, self._facts, verdicts, chosen, fingerprint(chosen), tuple(self._earlier), self._scan.last_line,
-            tuple(argv) if argv else None, context, tuple(matcher.why_not(self._facts, situation)),
+            state, facts, verdicts, chosen, fingerprint(chosen), tuple(self._earlier), self._scan.last_line,
+            tuple(argv) if argv else None, context, lambda: matcher.why_not(facts, situation),
         )  # fmt: skip
 
     def _summary(self) -> Earlier:
@@ -247,9 +265,8 @@ class Diagnosis:
             self._first_line, status.state, cause.rule.id if cause else None, cause.rule.title if cause else None
         )
 
-    def _exception(self, verdicts: Sequence[Verdict]) -> Raised | None:
+    def _exception(self, verdicts: Sequence[Verdict], pending: Sequence[tuple[bool, Raised]]) -> Raised | None:
         """The exception that matters: the cause's own, else the first of the failing record, else the last one."""
-        pending = [(FATAL.search(r.text) is not None, item) for r in self._records.pending() for item in exceptions(r)]
         ready = self._facts.ready or 0
         known = [pair for pair in (*self._exceptions, *pending) if pair[1].type and not pair[1].handled]
         known = [pair for pair in known if pair[1].number > ready]
@@ -288,6 +305,12 @@ class Diagnosis:
         if idle and limit is not None and idle > limit:
             return "stalled"
         return "starting"
+
+
+def _with_fate(record: Record, raised: Sequence[Raised]) -> list[tuple[bool, Raised]]:
+    """Each exception of a record, with whether the record says that it is the end."""
+    fatal = bool(raised) and FATAL.search(record.text) is not None
+    return [(fatal, item) for item in raised]
 
 
 def _around(item: Evidence) -> range:

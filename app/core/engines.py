@@ -8,6 +8,7 @@ the `regex` library, and each carries the literals that a line must contain for 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -324,9 +325,15 @@ def engine_from(data: Mapping[str, Any], problems: list[Problem]) -> Engine:
     return engine
 
 
+_FIRST_SIGN = re.compile(r"\^(?!\.|\\s|\\W|\\D|\[\^|[ ?*])")
+
+
 def _with_message(reading: _Reading) -> Iterator[str]:
     for index, pattern in enumerate(reading.texts("prefixes", needs_literal=False)):
-        if "msg" in compiled(pattern).groupindex:
+        if not _FIRST_SIGN.match(pattern):
+            reading.say("may begin with a blank", "begin it with ^ and a sign; blanks begin what belongs to a message",
+                        "prefixes", index)  # fmt: skip
+        elif "msg" in compiled(pattern).groupindex:
             yield pattern
         else:
             reading.say("has no group `msg`", "end it with (?P<msg>.*)$", "prefixes", index)

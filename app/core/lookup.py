@@ -18,6 +18,7 @@ _HEAD = 6
 _LOOKED_AT = 800
 """Literals are looked for in this much of a line: what engines say of themselves stands at its beginning."""
 _WORD = re.compile(r"\w+")
+_LETTERS = re.compile(r"[A-Za-z]{3,5}")
 _WHOLE_WORD = re.compile(r"(?<=[^\w])\w+(?=[^\w])")
 # `^` and plain text whose last character is not made optional by a sign behind it.
 _ANCHORED = re.compile(r"\^((?:[A-Za-z0-9_ ](?![*?{])){" + str(_HEAD) + r"})")
@@ -70,14 +71,20 @@ def _has_ways(pattern: str) -> bool:
     return False
 
 
+def _shared_part(literal: str) -> str:
+    """The first few letters in a row of a literal: many literals share theirs ("NVIDIA H100", "NVIDIA B200")."""
+    found = _LETTERS.search(literal)
+    return found[0] if found else literal
+
+
 class _Table:
-    """Entries by the first letters of the line, by a whole word in one of their literals, by literals without one."""
+    """Entries by the first letters of the line, by a whole word in one of their literals, by a part of one without."""
 
     def __init__(self) -> None:
         self.entries: list[_Entry] = []
         self.heads: dict[str, list[int]] = {}
         self.words: dict[str, list[tuple[str, int]]] = {}
-        self.loose: list[tuple[str, int]] = []
+        self.loose: dict[str, list[tuple[str, int]]] = {}
 
     def add(self, entry: _Entry) -> None:
         place = len(self.entries)
@@ -88,8 +95,10 @@ class _Table:
             return
         for literal in entry.pattern.literals:
             words = _WHOLE_WORD.findall(literal)
-            row = self.words.setdefault(max(words, key=len), []) if words else self.loose
-            row.append((literal, place))
+            if words:
+                self.words.setdefault(max(words, key=len), []).append((literal, place))
+            else:
+                self.loose.setdefault(_shared_part(literal), []).append((literal, place))
 
     def find(self, text: str, words: frozenset[str]) -> list[Found]:
         """What matches in `text`, in the order of the files; `words` are those at its beginning."""
@@ -97,7 +106,9 @@ class _Table:
         start = text[:_LOOKED_AT]
         for word in words & self.words.keys():
             places.update(place for literal, place in self.words[word] if literal in start)
-        places.update(place for literal, place in self.loose if literal in start)
+        for part, row in self.loose.items():
+            if part in start:
+                places.update(place for literal, place in row if literal in start)
         found = (self.entries[place].find(text) for place in sorted(places))
         return [one for one in found if one is not None]
 

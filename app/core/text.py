@@ -34,6 +34,9 @@ BREAKS = re.compile(
 )
 
 
+TIME = re.compile(r"\d\d[:.]\d\d")
+OWN_TIME = re.compile(r"[\[\d /.-]{0,24}\d\d[:.]\d\d(?::\d\d)?[.,\d]*")
+"""A record that is glued to another brings a time of its own: most lines have none but that at their beginning."""
 PLACES = frozenset(("time", "source", "level"))
 
 
@@ -67,7 +70,8 @@ def _rank(groups: dict[str, str | None]) -> str:
 class Reader:
     """Turns segments into lines. Holds no more than one partial line of a carrier that splits them."""
 
-    def __init__(self, prefixes: Sequence[Prefix], glued: Sequence[Any] = ()) -> None:
+    def __init__(self, prefixes: Sequence[Prefix], glued: Any = None) -> None:
+        """`glued` is a regex that matches, with no width, where a record begins that is glued to what stands before it."""
         self._prefixes = prefixes
         self._glued = glued
         self._carriers = Carriers()
@@ -86,7 +90,8 @@ class Reader:
                 yield line
 
     def _line(self, text: str, number: int, carrier_rank: str) -> Line:
-        for prefix in self._prefixes:
+        # no prefix begins with a blank (app.core.engines sees to it), and most lines of a traceback do
+        for prefix in () if text[:1] == " " else self._prefixes:
             line = prefix.read(text, number)
             if line is not None:
                 if not line.rank and carrier_rank:
@@ -96,10 +101,9 @@ class Reader:
 
     def _split(self, text: str) -> Iterator[str]:
         """Records glued to the end of an unfinished bar, and tracebacks whose line breaks were lost, come apart."""
-        starts = {0}
-        for pattern in self._glued:
-            starts.update(found.start() for found in pattern.finditer(text) if found.start())
-        places = sorted(starts)
+        own = OWN_TIME.match(text)
+        timed = self._glued is not None and TIME.search(text, own.end() if own else 1)
+        places = [0, *(found.start() for found in self._glued.finditer(text, 1))] if timed else [0]
         for begin, end in zip(places, [*places[1:], len(text)], strict=True):
             piece = text[begin:end]
             if len(piece) > 120 and needs_unfolding(piece):

@@ -6,7 +6,7 @@ says less (`supersedes`). What happened before a server became ready did not sto
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol
@@ -398,13 +398,17 @@ def _raises(when: When, item: Raised, names: dict[str, str]) -> bool:
     return True
 
 
-def _in_order(patterns: Iterable[str], frames: list[Frame], names: dict[str, str]) -> list[Frame] | None:
+def _in_order(patterns: Sequence[str], frames: list[Frame], names: dict[str, str]) -> list[Frame] | None:
     """The frames that satisfy the patterns in this order (gaps allowed), or None."""
+    texts = [str(frame) for frame in frames]
+    whole = "\n".join(texts)  # what is in none of them is not in all of them: one search instead of one a frame
+    if not all(search(pattern, whole) for pattern in patterns):
+        return None
     got: list[Frame] = []
-    rest = iter(frames)
+    rest = zip(frames, texts, strict=True)
     for pattern in patterns:
-        for frame in rest:
-            if found := search(pattern, str(frame)):
+        for frame, text in rest:
+            if found := search(pattern, text):
                 _remember(names, found)
                 got.append(frame)
                 break

@@ -24,7 +24,7 @@ def lines_of(raw: bytes) -> Iterator[Line]:
     """Every line and every redraw of a bar, as the front door hands them over."""
     reader = Reader(
         [Prefix(compiled(pattern)) for engine in ALL for pattern in engine.prefixes],
-        [compiled(engine.glued) for engine in ALL if engine.glued],
+        compiled("|".join(engine.glued for engine in ALL if engine.glued)),
     )
     for number, physical in enumerate(raw.split(b"\n"), 1):
         for segment in physical.split(b"\r"):

@@ -18,7 +18,7 @@ GLUED = re.compile(r"(?<=.)(?=\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(?: (?:DP|PP|
 
 
 def texts(raw: bytes) -> list[str]:
-    return [line.text for line in Reader([Prefix(SGLANG)], [GLUED]).read(raw, 1)]
+    return [line.text for line in Reader([Prefix(SGLANG)], GLUED).read(raw, 1)]
 
 
 FRAME = '  File "/opt/env/lib/python3.11/site-packages/flashinfer/jit/cpp_ext.py", line 69, in get_cuda_version'
@@ -134,6 +134,6 @@ def test_one_frame_on_a_line_is_left_alone() -> None:
 @settings(max_examples=500, deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_give_lines_without_control_characters(raw: bytes) -> None:
-    for line in Reader([Prefix(SGLANG)], [GLUED]).read(raw.replace(b"\n", b"").replace(b"\r", b""), 3):
+    for line in Reader([Prefix(SGLANG)], GLUED).read(raw.replace(b"\n", b"").replace(b"\r", b""), 3):
         assert line.number == 3
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", line.text)
