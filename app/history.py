@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -59,8 +59,8 @@ class History(Protocol):
         """Seconds by phase in earlier starts, latest last; "" is the whole start. Those of the same flags where there
         are any, else those of the same model."""
 
-    def last_ready(self, model: str) -> Entry | None:
-        """The last launch of that model that became ready."""
+    def last_ready(self, model: str, fits: Callable[[Entry], bool] = lambda entry: True) -> Entry | None:
+        """The last launch of that model that became ready, of those that fit."""
 
 
 def keys(argv: Sequence[str], machine: str = "") -> tuple[str, str]:
@@ -144,9 +144,9 @@ class FileHistory:
                     rows.setdefault("", []).append(entry.ready_after)
         return {phase: rows[-20:] for phase, rows in (exact or alike).items()}
 
-    def last_ready(self, model: str) -> Entry | None:
+    def last_ready(self, model: str, fits: Callable[[Entry], bool] = lambda entry: True) -> Entry | None:
         found = None
         for entry in self.entries():
-            if entry.state == "ready" and entry.model == model:
+            if entry.state == "ready" and entry.model == model and fits(entry):
                 found = entry
         return found

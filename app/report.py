@@ -76,7 +76,7 @@ def to_json(status: Status, source: str, base: Base, near: bool = False) -> dict
         ],
     }
     if near:
-        out["near"] = [{"rule": item.rule, "line": item.line, "failed": item.failed} for item in status.why_not()]
+        out["near"] = [{"rule": item.rule, "line": item.line, "failed": mask(item.failed)} for item in status.why_not()]
     return out
 
 

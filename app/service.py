@@ -20,7 +20,7 @@ from app.ladder import Launch, Rung
 from app.runs import Run
 from app.supervisor import TRANSIENT, Outcome, Settings, Supervisor
 from app.targets import TargetError
-from app.turning import Refusal, turned
+from app.turning import Refusal, last_good, turned
 
 if TYPE_CHECKING:
     from app.knowledge import Base
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a restart is to change: one remedy by its name, or knobs. Neither: nothing, which `again` has to confirm
-    after a failure that does not pass by itself. `only_say`: nothing is done.
+    """What a restart is to change: one remedy by its name, knobs, or all of it for the last good launch. None of them:
+    nothing, which `again` has to confirm after a failure that does not pass by itself. `only_say`: nothing is done.
     `tag`: only if the target still has it."""
 
     remedy: str | None = None
@@ -39,6 +39,7 @@ class Wish:
     again: bool = False
     only_say: bool = False
     tag: str | None = None
+    last_good: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,9 @@ class Target(Protocol):
     def halt(self, wish: Wish) -> None: ...
 
     def restart(self, wish: Wish) -> Planned: ...
+
+    def last_good(self) -> Planned:
+        """What a restart with the last good launch would come to."""
 
 
 class Served:
@@ -227,6 +231,12 @@ class Served:
                     return Planned(rung.title, rung.launch, rung.diff, supervisor.folder.name, attempt)
             return self._follow(planned, rung)
 
+    def last_good(self) -> Planned:
+        """The last launch that became ready and is not the current one. Refusal when there is none."""
+        supervisor = self._supervisor
+        rung = last_good(self._history, self._origin, supervisor.launch if supervisor is not None else self._origin)
+        return Planned(rung.title, rung.launch, rung.diff)
+
     def _steady(self, wish: Wish) -> None:
         if wish.tag is not None and wish.tag != self.tag:
             text = f"this was meant for {wish.tag[:80]!r}, but {self.name} is at {self.tag!r} by now"
@@ -253,8 +263,10 @@ class Served:
             )  # fmt: skip
 
     def _rung(self, wish: Wish, launch: Launch, supervisor: Supervisor | None) -> Rung | None:
-        if wish.remedy is not None and wish.knobs:
-            raise Refusal("name a remedy or knobs, not both")
+        if (wish.remedy is not None) + bool(wish.knobs) + wish.last_good > 1:
+            raise Refusal("name a remedy, knobs or the last good launch, only one of them")
+        if wish.last_good:
+            return last_good(self._history, self._origin, launch)
         if wish.remedy is not None:
             rungs = supervisor.choices() if supervisor is not None else ()
             found = next((rung for rung in rungs if rung.name == wish.remedy), None)
@@ -302,6 +314,10 @@ class Watched:
     restart = start
 
     def halt(self, wish: Wish) -> None:
+        """Refusal, always."""
+        raise self._not_ours()
+
+    def last_good(self) -> Planned:
         """Refusal, always."""
         raise self._not_ours()
 

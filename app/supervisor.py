@@ -38,6 +38,8 @@ __all__ = ["TRANSIENT", "Outcome", "Settings", "State", "Supervisor"]
 
 PORT_WAIT = 60.0
 """Seconds that a relaunch waits for its port to become free."""
+UNNAMED = ("failure", "symptom", "state", "ended")
+"""News after which the facts are reported although no rule names a cause."""
 
 
 class Supervisor:
@@ -360,7 +362,9 @@ class Supervisor:
             self._set(told.data["state"])
         elif told.kind == "verdict":
             self._verdict = data if data["stage"] != "withdrawn" else None
-        if told.kind in ("state", "verdict", "attempt", "ask", "remedies"):
+        if told.kind in UNNAMED and self._verdict is None and self._attempt is not None:
+            self._report = self._reported(self._attempt)
+        if told.kind in ("verdict", "attempt", "ask", "remedies", *UNNAMED):
             self._show()  # who is woken by the news finds it in the status
         news: News = self.hub.stamp(told.kind, mask(told.text), data)
         self.folder.note(news, key)
@@ -381,13 +385,17 @@ class Supervisor:
         status = attempt.reading.status
         if status.cause is None or status.cause.rule.id != self._verdict["rule"]:
             return
-        self._report = scrubbed(to_json(status, attempt.tail.path, self._base))
-        assert self._report is not None
+        self._report = self._reported(attempt)
         self.remedies = tuple(offers(status, self._launch, self._environ(), self._base))
         cause = next((verdict for verdict in self._report["verdicts"] if verdict["role"] == "cause"), None)
         if cause is not None:
             data = {"rule": cause["rule"], "remedies": cause["remedies"], "evidence": cause["evidence"]}
             self._say(Told("remedies", f"{len(cause['remedies'])} remedies", data, f"remedies:{cause['rule']}"))
+
+    def _reported(self, attempt: Attempt) -> dict[str, Any]:
+        """What `explain` would print, with the rules that came near: asked when a verdict changes, not on every line."""
+        report: dict[str, Any] = scrubbed(to_json(attempt.reading.status, attempt.tail.path, self._base, near=True))
+        return report
 
     def _show(self) -> None:
         attempt = self._attempt

@@ -7,14 +7,19 @@ list of names.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from app.comparing import argv_diff, map_diff
 from app.core.knobs import Knob, open_release
 from app.core.launch import check, find_launch
 from app.core.remedies import apply
-from app.core.secrets import mask
+from app.core.secrets import MASK, mask, mask_argv
+from app.health import endpoint
+from app.history import History, keys
 from app.ladder import Launch, Rung
+from app.targets.state import mask as mask_env
 
 if TYPE_CHECKING:
     from app.core.flags import FlagTable
@@ -96,6 +101,54 @@ def turned(wanted: Mapping[str, Any], launch: Launch, status: Mapping[str, Any],
             raise Refusal("; ".join(new), reasons=new)
     title = ", ".join(f"{name}: {'default' if value is None else value}" for name, value in wanted.items())
     return Rung("knobs", "", title, launch.with_env(change.env, change.argv), tuple(map(mask, change.diff)))
+
+
+def last_good(history: History, origin: Launch, current: Launch) -> Rung:
+    """The last launch that became ready, of those that are another one than `current`, as a rung with what differs.
+
+    `origin` is what the target was configured with: a launch counts when it served the same model on the same port of
+    this machine, since that of another target is none of ours. Refusal when there is none, and when a variable of it
+    was a secret, which the history does not keep, and `current` and `origin` do not have it either.
+    """
+    port = _port(origin.argv)
+    entry = history.last_ready(
+        keys(origin.argv)[1],
+        lambda each: (
+            _port(each.argv) == port and (each.argv, dict(each.env)) != (current.argv, _shown(dict(current.env)))
+        ),
+    )
+    if entry is None:
+        raise Refusal("no other launch of this model has become ready here before", "conflict")
+    known = {**dict(origin.env), **dict(current.env)}
+    env: dict[str, str | None] = {}
+    for name, value in entry.env.items():
+        kept = known.get(name)
+        if value is not None and MASK in value:
+            if kept is None or _shown({name: kept})[name] != value:
+                raise Refusal(
+                    f"{name} of the last good launch is a secret, which the history does not keep", "conflict"
+                )
+            value = kept
+        env[name] = value
+    now, then = dict(current.env), dict(env)
+    lines = argv_diff(mask_argv(entry.argv), mask_argv(current.argv))
+    for name, (new, old) in map_diff(_shown(then), _shown(now)).items():
+        lines += [f"-{name}={old}"] * (old is not None) + [f"+{name}={new}"] * (new is not None)
+    day = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.ended))
+    launch = Launch(entry.argv, tuple(sorted(env.items())))
+    return Rung("last_good", "", f"The launch that became ready on {day}", launch, tuple(lines), proof="reproduced")
+
+
+def _port(argv: Sequence[str]) -> int | None:
+    """Where a command line has its server listen; None when it does not tell."""
+    where = endpoint(argv)
+    return where.port if where is not None else None
+
+
+def _shown(env: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Changed variables as the history keeps them: without their secrets."""
+    values = mask_env({name: value or "" for name, value in env.items()})
+    return {name: None if value is None else values[name] for name, value in env.items()}
 
 
 def _choices(

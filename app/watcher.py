@@ -20,6 +20,9 @@ from app.warm import warm
 if TYPE_CHECKING:
     from app.knowledge import Base
 
+UNNAMED = ("failure", "symptom", "state")
+"""News after which the facts are reported although no rule names a cause."""
+
 
 def check(path: Path) -> None:
     """Raises TailError when a log cannot be read: a directory, a pipe, no permission. One that is not there yet can."""
@@ -84,15 +87,19 @@ class Watcher:
         elif told.kind == "again":
             self._state, self._verdict, self._report = "starting", None, None
         elif told.kind == "verdict":
-            self._verdict = dict(told.data) if told.data["stage"] != "withdrawn" else None
+            self._verdict = dict(told.data)
+            if told.data["stage"] == "withdrawn":
+                self._verdict = self._report = None
         status = self._reading.status
         if self._state != "stalled" and told.kind in ("verdict", "failure", "symptom"):
             self._state = status.state if status.state in ("crashed", "stopped") else self._state
-        if told.kind in ("state", "verdict", "again"):
+        if told.kind in UNNAMED and self._verdict is None:
+            self._report = scrubbed(to_json(status, str(self.path), self._base, near=True))
+        if told.kind in ("verdict", "again", *UNNAMED):
             self._show()
         self.hub.publish(told.kind, mask(told.text), dict(told.data))
         if told.kind == "verdict" and status.cause is not None:
-            self._report = report = scrubbed(to_json(status, str(self.path), self._base))
+            self._report = report = scrubbed(to_json(status, str(self.path), self._base, near=True))
             self._show()
             cause = next(verdict for verdict in report["verdicts"] if verdict["role"] == "cause")
             data = {"rule": cause["rule"], "remedies": cause["remedies"]}

@@ -62,7 +62,7 @@ def routes(state: State) -> APIRouter:
 
             def answer() -> dict[str, Any]:
                 diagnosis.close(told.exit)
-                report: dict[str, Any] = scrubbed(to_json(diagnosis.status(idle), "request", base))
+                report: dict[str, Any] = scrubbed(to_json(diagnosis.status(idle), "request", base, near=True))
                 return report
 
             return JSONResponse(await run_in_threadpool(answer))

@@ -52,7 +52,12 @@ class TargetOut(Open):
     phase: str | None = None
     left: dict[str, Any] | None = Field(None, description="Seconds until ready with an interval, where known")
     idle: float | None = Field(None, description="Seconds since the log grew")
-    verdict: dict[str, Any] | None = None
+    verdict: dict[str, Any] | None = Field(None, description="The root cause as it stands while the log is written")
+    report: dict[str, Any] | None = Field(
+        None,
+        description="The verdict whole, as `explain` gives it; `near` are the rules that came near, each with the line "
+        "and the condition that failed. Null until something is wrong",
+    )
     remedies: list[RemedyOut] = []
 
 
@@ -70,12 +75,12 @@ class StartIn(Strict):
 
 
 class RestartIn(Strict):
-    """One remedy by its name, or knobs with values, or nothing (the same launch once more)."""
+    """One remedy by its name, or knobs with values, or the last good launch, or nothing (the same launch once more)."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True,
         json_schema_extra={"examples": [
-            {"remedy": f"{CAUSE}#1"}, {"knobs": {"prefill_graph": "disabled"}, "dry_run": True},
+            {"remedy": f"{CAUSE}#1"}, {"knobs": {"prefill_graph": "disabled"}, "dry_run": True}, {"last_good": True},
         ]},
     )  # fmt: skip
 
@@ -83,6 +88,7 @@ class RestartIn(Strict):
     knobs: dict[KnobName, KnobValue] = Field(
         default={}, max_length=16, description="Values by knob; null is the default"
     )
+    last_good: bool = Field(default=False, description="Back to the last launch that became ready, other than this one")
     again: bool = Field(default=False, description="Confirms a launch that has just failed")
     dry_run: bool = Field(default=False, description="Only say what would change")
 
@@ -96,6 +102,13 @@ class PlannedOut(Open):
     run: str | None
     attempt: int
     done: bool
+
+
+class LastGoodOut(Open):
+    """The last launch that became ready, other than the current one; null where there is none, and why."""
+
+    last_good: PlannedOut | None
+    reason: str | None = Field(examples=["no other launch of this model has become ready here before"])
 
 
 class StoppedOut(Open):
@@ -122,6 +135,16 @@ class KnobsOut(Open):
     knobs: list[KnobOut]
 
 
+class NearOut(Open):
+    """A rule whose trigger stands in the log and that does not hold."""
+
+    rule: str = Field(examples=["dynamo/flashinfer-jit-under-dynamo"])
+    line: int
+    failed: str = Field(
+        examples=["absent: line 128 matches 'fp4_quantization'"], description="The condition that failed"
+    )
+
+
 class ReportOut(Open):
     """What `bringup explain --format json` prints for one log."""
 
@@ -130,6 +153,7 @@ class ReportOut(Open):
     state: str = Field(examples=["crashed"])
     verdicts: list[dict[str, Any]]
     fingerprint: str | None
+    near: list[NearOut] = []
 
 
 class RuleOut(Open):

@@ -105,12 +105,23 @@ def routes(state: State) -> APIRouter:
         ]  # fmt: skip
         return JSONResponse({"engine": engine, "knobs": rows})
 
+    @router.get("/{target}/last-good", response_model=models.LastGoodOut, responses=documented(404, 422))
+    async def last_good(target: Found) -> Response:
+        """What a restart with `last_good` would start: the last launch that became ready, other than the current one,
+        with what differs. Null where there is none, with the reason."""
+        try:
+            planned = await run_in_threadpool(target.last_good)
+        except Refusal as refusal:
+            return JSONResponse({"last_good": None, "reason": str(refusal)})
+        return JSONResponse({"last_good": planned.to_json(), "reason": None})
+
     async def ask(
         request: Request, target: Target, action: str, key: str | None, wish: Wish, do: Callable[[Wish], Planned | None]
     ) -> Response:
         """Does what was asked, once; writes down who asked and what came of it."""
         who, address = request.scope["who"]
-        asked = {"remedy": wish.remedy, "knobs": dict(wish.knobs), "again": wish.again, "dry_run": wish.only_say}
+        asked = {"remedy": wish.remedy, "knobs": dict(wish.knobs), "last_good": wish.last_good, "again": wish.again,
+                 "dry_run": wish.only_say}  # fmt: skip
 
         def note(status: int, result: str) -> None:
             state.audit.note(who, address, target.name, action, mask_json(asked), status, result)
@@ -170,10 +181,11 @@ def routes(state: State) -> APIRouter:
         request: Request, target: Found, body: models.RestartIn | None = None, if_match: IfMatch = None,
         idempotency_key: Key = None,
     ) -> Response:  # fmt: skip
-        """Stop what runs and start it changed: by a remedy of the verdict, or by knobs. The answer shows the change as
-        a diff of the command line; `dry_run` does nothing else."""
+        """Stop what runs and start it changed: by a remedy of the verdict, by knobs, or back to the last good launch
+        (409 when there is none). The answer shows the change as a diff of the command line; `dry_run` does nothing
+        else."""
         given = body or models.RestartIn()
-        wish = Wish(given.remedy, given.knobs, given.again, given.dry_run, _tag(if_match))
+        wish = Wish(given.remedy, given.knobs, given.again, given.dry_run, _tag(if_match), given.last_good)
         return await ask(request, target, "restart", idempotency_key, wish, target.restart)
 
     return router

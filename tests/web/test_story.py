@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
-from tests.edges.replay import HEALTHY, STORY, engine, scene
+import pytest
+
+from app.hub import Hub
+from app.service import Watched
+from app.supervisor import Settings
+from app.watcher import Watcher
+from tests.edges.replay import HEALTHY, STORY, base, engine, scene
 from tests.edges.servers import free_port
 from tests.web.harness import events, serving
 
@@ -28,6 +35,9 @@ def test_the_founding_crash_is_watched_and_restarted_through_the_api_alone(tmp_p
         remedy = target["remedies"][0]
         assert remedy["diff"] == [f"-{PIECEWISE}"]
         assert not any(kind == "exit" for kind, _ in stream.seen), "the process still waits at its gate"
+        near = {row["rule"]: row for row in target["report"]["near"]}
+        assert near["dynamo/cutedsl-cutlass-torch-under-dynamo"]["failed"].startswith("frames: not all of ")
+        assert CAUSE not in near
 
         tag = {"if-match": running.client.get("/api/targets/server").headers["etag"]}
         body = {"remedy": remedy["name"]}
@@ -48,3 +58,39 @@ def test_the_founding_crash_is_watched_and_restarted_through_the_api_alone(tmp_p
         assert 'bringup_verdicts_total{cause="' + CAUSE in running.client.get("/metrics").text
         logs = sorted((tmp_path / "state").rglob("attempt-1.log"))
         assert len(logs) == 2, "each attempt keeps its own log"
+
+
+UNKNOWN = """\
+[2026-02-20 10:11:12] server_args=ServerArgs(model_path='/models/m')
+[2026-02-20 10:11:20 TP0] Load weight begin. avail mem=93.10 GB
+[2026-02-20 10:11:29 TP0] Scheduler hit an exception: Traceback (most recent call last):
+  File "/opt/site-packages/sglang/srt/managers/scheduler.py", line 3300, in run_scheduler_process
+    scheduler = Scheduler(server_args)
+  File "/opt/house/odd.py", line 7, in prepare
+    raise OddError("nobody has seen this before")
+house.odd.OddError: nobody has seen this before
+"""
+
+
+@pytest.mark.parametrize("kind", ["child", "log"])
+def test_a_failure_that_no_rule_names_is_reported_as_facts(tmp_path: Path, kind: str) -> None:
+    log = tmp_path / "unknown.log"
+    log.write_text(UNKNOWN)
+    argv = engine(tmp_path, [scene(log, exit=1)])
+    with serving(tmp_path, [argv], begin=kind == "child") as running:
+        watcher = Watcher(base(), Hub(), log, Settings())
+        thread = threading.Thread(target=watcher.run, name="watcher")
+        if kind == "log":
+            running.service.targets["server"] = Watched("server", watcher, tmp_path / "state")  # type: ignore[assignment]
+            thread.start()
+        try:
+            target = running.until(lambda target: target["state"] == "crashed" and target.get("report"), "the report")
+            report = target["report"]
+            assert (target["verdict"], report["verdicts"], report["state"]) == (None, [], "crashed")
+            assert report["exception"]["type"] == "house.odd.OddError"
+            assert isinstance(report["near"], list)
+            assert report["fingerprint"]
+        finally:
+            watcher.stop()
+            if thread.ident is not None:
+                thread.join(10)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from app.history import Entry, FileHistory, keys
 from app.hub import Hub
+from app.ladder import Launch
 from app.service import Watched
 from app.supervisor import Settings
+from app.turning import Refusal, last_good
 from app.watcher import Watcher
 from tests.edges.replay import HEALTHY, STORY, base, engine, scene
 from tests.edges.servers import free_port
@@ -77,6 +82,60 @@ def test_two_people_do_not_restart_twice(tmp_path: Path) -> None:
         running.until(lambda target: target["run"] == first.json()["run"] and target["state"] == "ready", "ready")
         running.post("/api/targets/server/stop", status=412, headers={"if-match": f'"{target["tag"]}"'})
         assert len(list((tmp_path / "state").rglob("attempt-1.log"))) == 2
+
+
+def test_back_to_the_last_good_launch(tmp_path: Path) -> None:
+    crash = scene(STORY, needs=[PIECEWISE], exit=-9)
+    argv = engine(tmp_path, [crash, scene(HEALTHY, health=True)], PIECEWISE, port=free_port())
+    path, body = "/api/targets/server/restart", {"last_good": True}
+    with serving(tmp_path, [argv]) as running:
+        running.until(lambda target: target["state"] == "crashed" and "start" in target["can"], "the crash")
+        problem = running.post(path, body, 409)
+        assert problem["detail"] == "no other launch of this model has become ready here before"
+        assert running.get("/api/targets/server/last-good") == {"last_good": None, "reason": problem["detail"]}
+        running.post(path, {**body, "remedy": f"{CAUSE}#1"}, 422)
+        running.post(path, {**body, "knobs": {"page_size": 16}}, 422)
+        running.post(path, {"remedy": f"{CAUSE}#1"})
+        good = running.until(lambda target: target["state"] == "ready", "ready")
+        running.post(path, body, 409)  # it is the one that runs
+
+        running.post(path, {"knobs": {"mem_fraction_static": 0.8}})
+        now = running.until(lambda target: target["state"] == "ready" and target["run"] != good["run"], "ready again")
+        shown = running.post(path, {**body, "dry_run": True}, 200)
+        assert (shown["diff"], shown["done"], shown["argv"]) == (["---mem-fraction-static 0.8"], False, good["argv"])
+        assert running.get("/api/targets/server/last-good")["last_good"] == shown
+        running.post(path, body, 412, headers={"if-match": f'"{good["tag"]}"'})
+        once = {"idempotency-key": "back", "if-match": f'"{now["tag"]}"'}
+        planned = running.post(path, body, headers=once)
+        assert running.post(path, body, headers=once) == planned
+        back = running.until(
+            lambda target: target["run"] == planned["run"] and target["state"] == "ready", "it is back"
+        )
+        assert back["argv"] == good["argv"]
+        assert running.get("/api/audit")["audit"][0]["asked"]["last_good"] is True
+
+
+def test_a_last_good_launch_is_of_this_target_and_keeps_its_secrets(tmp_path: Path) -> None:
+    port = free_port()
+    history = FileHistory(tmp_path / "history.jsonl")
+    words = ("python", "-m", "sglang.launch_server", "--model-path", "/m", "--port")
+    origin = Launch((*words, str(port), "--tp", "8"), (("HF_TOKEN", "hidden"),))
+
+    def served(argv: tuple[str, ...], env: dict[str, str | None], ended: float) -> None:
+        key, model = keys(argv)
+        history.add(Entry("r", 1, key, model, argv, env, "", ended - 9, ended, "ready"))
+
+    with pytest.raises(Refusal, match="no other launch"):
+        last_good(history, origin, origin)
+    served((*words, str(port), "--tp", "4"), {"HF_TOKEN": "***", "A": "1"}, 1000)
+    served((*words, str(port + 1), "--tp", "2"), {}, 2000)  # the same model, served by another target
+    served((*words, str(port), "--tp", "8"), {"HF_TOKEN": "***"}, 3000)  # what runs now
+    rung = last_good(history, origin, origin)
+    assert rung.launch == Launch((*words, str(port), "--tp", "4"), (("A", "1"), ("HF_TOKEN", "hidden")))
+    assert rung.diff == ("---tp 8", "+--tp 4", "+A=1")
+    without = Launch(origin.argv)
+    with pytest.raises(Refusal, match="HF_TOKEN of the last good launch is a secret"):
+        last_good(history, without, Launch((*origin.argv, "--x")))
 
 
 def test_a_remedy_is_chosen_while_the_supervisor_asks(tmp_path: Path) -> None:
