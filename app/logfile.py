@@ -1,4 +1,4 @@
-"""A log file that grows in, its lines by number out: those of a range, and those that hold a text.
+"""A log file that grows in, its lines by number out: those of a range, and those that hold a text or are of a rank.
 
 Only where blocks begin is kept, 16 bytes for each 256 KiB, so a log of any size has any line at once. What is given out
 is fit to be shown: no colours, a redrawn bar as it looked last, secrets masked, long lines cut.
@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from app.core.secrets import mask
 from app.core.text import ANSI
+
+if TYPE_CHECKING:
+    from app.ranks import Ranks
 
 BLOCK = 256 * 1024
 WIDTH = 2000
@@ -24,6 +29,12 @@ MARGIN = 400
 """Characters left out before a cut in the bytes, where a secret may have lost the part that shows that it is one."""
 SCANNED = 64 * 1024 * 1024
 """Bytes that one search looks at."""
+LONG = 0.3
+"""Seconds that one search by rank may take: each line has to be read for it."""
+BACK = 2000
+"""Lines before the first one of a search by rank that may tell whose that is."""
+NAMES = 1000
+"""Ranks that are told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +93,51 @@ class LogFile:
                 found.append(row(number, head, size))
             return which, lines, found
 
-    def find(self, text: str, first: int, count: int) -> tuple[list[int], int | None]:
-        """(numbers of the lines from `first` on that show `text` in any case, where to go on: None at the end)."""
+    def find(
+        self, text: str, first: int, count: int, ranks: Collection[str] = (), reader: Ranks | None = None
+    ) -> tuple[list[int], int | None, int]:
+        """(numbers of the lines from `first` on that show `text` in any case and are of one of `ranks`, where to go on:
+        None at the end, how many lines there are). Without `ranks`, which need a `reader`, all are looked at; "" is no
+        rank."""
         wanted = text.casefold()
+        found: list[int] = []
+        with self._lock, open(self.path, "rb", buffering=0) as file:
+            _, lines = self._look(file.fileno())
+            for number, head, size, rank in self._looked(file.fileno(), first, reader if ranks else None):
+                if len(found) >= count or rank is None:
+                    return found, number, lines
+                # The line as it is shown decides: a search must not tell a secret letter by letter.
+                if (not ranks or rank in ranks) and (
+                    not wanted or (_maybe(wanted, head) and wanted in row(number, head, size).text.casefold())
+                ):
+                    found.append(number)
+            return found, None, lines
+
+    def ranks(self, first: int, reader: Ranks) -> tuple[dict[str, int], int | None]:
+        """(how many lines from `first` on are of each rank, where to go on: None at the end)."""
+        counts: dict[str, int] = {}
         with self._lock, open(self.path, "rb", buffering=0) as file:
             self._look(file.fileno())
-            found: list[int] = []
-            looked = 0
-            for number, head, size in self._raw(file.fileno(), first, self._size):
-                if len(found) >= count or looked >= SCANNED:
-                    return found, number
-                looked += size + 1
-                # The line as it is shown decides: a search must not tell a secret letter by letter.
-                if _maybe(wanted, head) and wanted in row(number, head, size).text.casefold():
-                    found.append(number)
-            return found, None
+            for number, _, _, rank in self._looked(file.fileno(), first, reader):
+                if rank is None:
+                    return counts, number
+                if rank in counts or len(counts) < NAMES:
+                    counts[rank] = counts.get(rank, 0) + 1
+            return counts, None
+
+    def _looked(self, fd: int, first: int, reader: Ranks | None) -> Iterator[tuple[int, bytes, int, str | None]]:
+        """Every line from `first` on, as `_raw` gives it, with its rank ("" without a reader); the last with None when
+        enough was looked at for one answer."""
+        end, looked = time.monotonic() + LONG, 0
+        for number, head, size in self._raw(fd, max(1, first - BACK) if reader else first, self._size):
+            rank = reader.of(head) if reader is not None else ""
+            if number < first:
+                continue
+            if looked >= SCANNED or (reader is not None and looked and time.monotonic() >= end):
+                yield number, head, size, None
+                return
+            looked += size + 1
+            yield number, head, size, rank
 
     def _raw(self, fd: int, first: int, end: int) -> Iterator[tuple[int, bytes, int]]:
         """(number, its first SEEN bytes or a little more, its length in bytes) of every line from `first` on."""

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from app import logfile
 from app.logfile import LogFile, row
+from app.ranks import Ranks
+from tests.edges.replay import base
 
 SOME = [b"a", b"\n", b"bc\n", b"long " * 9, b"\xff\n", b"\r", b"\x1b[1m"]
 
@@ -41,8 +43,8 @@ def test_any_range_of_a_growing_file_is_right(
             assert lines == len(whole)
             wanted = [row(n, text, len(text)) for n, text in enumerate(whole, 1)][first - 1 : first - 1 + count]
             assert rows == wanted
-            found, more = log.find("BC", first, 1000)
-            assert more is None
+            found, more, so_many = log.find("BC", first, 1000)
+            assert (more, so_many) == (None, len(whole))
             assert found == [
                 n for n, text in enumerate(whole, 1) if n >= first and "bc" in row(n, text, len(text)).text
             ]
@@ -73,16 +75,16 @@ def test_a_search_does_not_tell_a_secret_letter_by_letter(tmp_path: Path) -> Non
     path = tmp_path / "x.log"
     path.write_text("start --api-key sk-abcdefghijklmnopqrstuvwxyz\n")
     log = LogFile(str(path))
-    assert log.find("api-key", 1, 10) == ([1], None)
-    assert log.find("sk-a", 1, 10) == ([], None)
+    assert log.find("api-key", 1, 10) == ([1], None, 1)
+    assert log.find("sk-a", 1, 10) == ([], None, 1)
 
 
 def test_a_search_goes_on_where_it_stopped(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_text("hit\nmiss\n" * 5)
     log = LogFile(str(path))
-    assert log.find("hit", 1, 2) == ([1, 3], 4)
-    assert log.find("hit", 4, 10) == ([5, 7, 9], None)
+    assert log.find("hit", 1, 2) == ([1, 3], 4, 10)
+    assert log.find("hit", 4, 10) == ([5, 7, 9], None, 10)
 
 
 def test_another_file_under_the_name_begins_anew(tmp_path: Path) -> None:
@@ -98,3 +100,33 @@ def test_another_file_under_the_name_begins_anew(tmp_path: Path) -> None:
     other.replace(path)
     after, lines, rows = log.rows(1, 10)
     assert (after != before, lines, [each.text for each in rows]) == (True, 3, ["a", "b", "c"])
+
+
+MIXED = """\
+[2026-02-20 10:11:12] server_args=ServerArgs(model_path='/m')
+[2026-02-20 10:11:20 TP0] Load weight begin.
+[2026-02-20 10:11:20 TP1] Load weight begin.
+[2026-02-20 10:11:29 TP1] Scheduler hit an exception: Traceback (most recent call last):
+  File "/opt/scheduler.py", line 7, in run
+ValueError: TP0 is only mentioned here
+{"log": "[2026-02-20 10:11:30 TP0] from docker\\n", "stream": "stderr"}
+(Worker_TP1 pid=4713) ERROR 02-20 10:11:31 [multiproc_executor.py:597] of another engine
+[rank3]: Traceback (most recent call last):
+"""
+
+
+def test_lines_are_of_the_rank_that_wrote_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.log"
+    path.write_text(MIXED)
+    log, engines = LogFile(str(path)), base().engines
+    assert log.ranks(1, Ranks(engines)) == ({"": 1, "TP0": 2, "TP1": 4, "Worker_TP1": 1, "rank3": 1}, None)
+    assert log.find("", 1, 9, ["TP1"], Ranks(engines)) == ([3, 4, 5, 6], None, 9)
+    assert log.find("", 5, 1, ["TP1"], Ranks(engines)) == ([5], 6, 9), "whose line 5 is, line 4 tells"
+    assert log.find("tp0", 1, 9, ["TP0", "TP1"], Ranks(engines))[0] == [2, 6, 7]
+    assert log.find("", 1, 9, [""], Ranks(engines))[0] == [1]
+    monkeypatch.setattr(logfile, "LONG", 0.0)  # each answer stops after its first line, and the next goes on there
+    first, found = 1, []
+    while first is not None:
+        more, first, _ = log.find("", first, 9, ["TP1", ""], Ranks(engines))
+        found += more
+    assert found == [1, 3, 4, 5, 6]

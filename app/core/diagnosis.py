@@ -20,7 +20,7 @@ from .facts import Facts
 from .lines import Line
 from .records import Record, Records
 from .scan import Scan, Segment
-from .text import Prefix, Reader
+from .text import reader_of
 from .tracebacks import Raised, exceptions
 from .verdicts import Evidence, Matcher, Near, Situation, Verdict
 
@@ -105,16 +105,13 @@ class Diagnosis:
     ) -> None:
         """`knowledge` is app.knowledge.Base; argv, versions (package to version), gpu ("sm120") and the engine's release are
         told where the log does not carry them and win over what it says."""
-        from .engines import LIBRARIES, compiled, remember_literals
+        from .engines import remember_literals
 
         self._knowledge = knowledge
         self._argv = argv
         self._told: dict[str, Any] = {"argv": argv, "versions": versions, "gpu": gpu, "release": release}
         remember_literals(knowledge.literals_of)
-        ordered = sorted(knowledge.engines, key=lambda engine: engine.name != LIBRARIES)  # theirs are the narrower ones
-        prefixes = [Prefix(compiled(text)) for engine in ordered for text in engine.prefixes]
-        glued = "|".join(engine.glued for engine in knowledge.engines if engine.glued)
-        self._reader = Reader(prefixes, compiled(glued) if glued else None)
+        self._reader = reader_of(knowledge.engines)
         self._records = Records()
         self._scan = Scan(knowledge.literals, lambda: self._records.wants_more, knowledge.quiet, knowledge.always)
         self._earlier: list[Earlier] = []

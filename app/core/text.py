@@ -6,14 +6,16 @@ Prefixes are the engine's own and come from `rules/engines` (data).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .carriers import Carriers
+from .carriers import ANSI, Carriers
 from .lines import Line
 
-ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+if TYPE_CHECKING:
+    from .engines import Engine
+
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 WINDOW = 64 * 1024
@@ -110,6 +112,17 @@ class Reader:
                 yield from unfold(piece)
             else:
                 yield piece
+
+
+def reader_of(engines: Iterable[Engine]) -> Reader:
+    """A reader that knows the prefixes of these engines."""
+    from .engines import LIBRARIES
+    from .patterns import compiled
+
+    known = sorted(engines, key=lambda engine: engine.name != LIBRARIES)  # theirs are the narrower ones
+    glued = "|".join(engine.glued for engine in known if engine.glued)
+    prefixes = [Prefix(compiled(text)) for engine in known for text in engine.prefixes]
+    return Reader(prefixes, compiled(glued) if glued else None)
 
 
 def needs_unfolding(text: str) -> bool:

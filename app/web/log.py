@@ -1,5 +1,6 @@
-"""The routes of a target's log: lines by number, and where a text stands."""
+"""The routes of a target's log: lines by number, where a text stands, and whose the lines are."""
 
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -7,7 +8,9 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
-from app.logfile import LogFile
+from app.knowledge import Base
+from app.logfile import LogFile, Row
+from app.ranks import Ranks
 from app.web.problems import Problem, documented
 from app.web.state import State
 
@@ -18,6 +21,16 @@ Name = Annotated[
 ]
 First = Annotated[int, Query(ge=1, le=2**53, alias="from", description="The number of the first line, from 1.")]
 Count = Annotated[int, Query(ge=1, le=MOST, description="How many lines at most.")]
+FindCount = Annotated[int, Query(ge=1, le=20_000, description="How many numbers at most.")]
+Text = Annotated[
+    str | None, Query(min_length=1, max_length=200, description="What a line is to hold.", examples=["error"])
+]
+RankNames = Annotated[
+    Sequence[Annotated[str, Field(max_length=100)]],
+    Query(
+        max_length=100, description="Only lines of these ranks; the empty one is lines of no rank.", examples=["TP0"]
+    ),
+]
 
 
 class RowOut(BaseModel):
@@ -37,15 +50,59 @@ class LogOut(BaseModel):
 
 
 class FoundOut(BaseModel):
-    """Numbers of the lines that hold the text, and where to go on; `more` is null at the end."""
+    """Numbers of the lines that were found, and where to go on; `more` is null at the end of the log."""
 
-    found: list[int]
+    found: list[int] = Field(examples=[[103, 128]])
     more: int | None
+    lines: int = Field(description="How many lines the log has by now.")
+
+
+class RankOut(BaseModel):
+    """How many lines one rank or process wrote; "" is none."""
+
+    rank: str = Field(examples=["TP0"])
+    lines: int
+
+
+class RanksOut(BaseModel):
+    """Whose the lines are, and where to go on; `more` is null at the end of the log."""
+
+    ranks: list[RankOut]
+    more: int | None
+
+
+def rows_json(file: LogFile, first: int, count: int) -> dict[str, Any]:
+    """A `LogOut`. OSError when the log cannot be read."""
+    which, lines, rows = file.rows(first, count)
+    return {"log": which, "lines": lines, "rows": [shown(each) for each in rows]}
+
+
+def shown(row: Row) -> dict[str, Any]:
+    """A `RowOut`."""
+    return {"number": row.number, "text": row.text, "size": row.size}
+
+
+def found_json(
+    file: LogFile, base: Base, text: str | None, ranks: Collection[str], first: int, count: int
+) -> dict[str, Any]:
+    """A `FoundOut`. Problem 422 when nothing is searched for; OSError when the log cannot be read."""
+    if not text and not ranks:
+        raise Problem(422, "name a text or a rank to search for")
+    reader = Ranks(base.engines) if ranks else None
+    found, more, lines = file.find(text or "", first, count, ranks, reader)
+    return {"found": found, "more": more, "lines": lines}
+
+
+def ranks_json(file: LogFile, base: Base, first: int) -> dict[str, Any]:
+    """A `RanksOut`. OSError when the log cannot be read."""
+    counts, more = file.ranks(first, Ranks(base.engines))
+    return {"ranks": [{"rank": rank, "lines": lines} for rank, lines in counts.items()], "more": more}
 
 
 def routes(state: State) -> APIRouter:
     """The routes, over the targets of the service."""
     router = APIRouter(prefix="/api/targets/{target}/log", tags=["targets"])
+    base = state.service.base
     kept: dict[str, LogFile] = {}
 
     def log_of(target: str) -> LogFile:
@@ -60,25 +117,29 @@ def routes(state: State) -> APIRouter:
             file = kept[target] = LogFile(str(path))
         return file
 
-    async def asked(work: Any, *given: Any) -> Any:
+    async def asked(work: Any, *given: Any) -> Response:
         try:
-            return await run_in_threadpool(work, *given)
+            return JSONResponse(await run_in_threadpool(work, *given))
         except OSError as error:
             raise Problem(404, f"the log cannot be read: {error.strerror}") from None
 
     @router.get("", response_model=LogOut, responses=documented(404, 422))
     async def lines(target: Name, first: First = 1, count: Count = 200) -> Response:
         """Lines of the log of the current attempt, by number. `from` beyond the end answers none, and `lines`."""
-        which, lines, rows = await asked(log_of(target).rows, first, count)
-        shown = [{"number": each.number, "text": each.text, "size": each.size} for each in rows]
-        return JSONResponse({"log": which, "lines": lines, "rows": shown})
+        return await asked(rows_json, log_of(target), first, count)
 
     @router.get("/find", response_model=FoundOut, responses=documented(404, 422))
     async def find(
-        target: Name, text: Annotated[str, Query(min_length=1, max_length=200)], first: First = 1, count: Count = MOST
+        target: Name, text: Text = None, rank: RankNames = (), first: First = 1, count: FindCount = MOST
     ) -> Response:
-        """Which lines hold `text`, in any case. A search that is not over says where to go on."""
-        found, more = await asked(log_of(target).find, text, first, count)
-        return JSONResponse({"found": found, "more": more})
+        """Which lines hold `text`, in any case, or are of a rank, or both. A search that is not over says where to go
+        on."""
+        return await asked(found_json, log_of(target), base, text, rank, first, count)
+
+    @router.get("/ranks", response_model=RanksOut, responses=documented(404, 422))
+    async def ranks(target: Name, first: First = 1) -> Response:
+        """Which ranks and processes write in the log, by the prefixes of its lines. A line without one is counted with
+        the one before it. A count that is not over says where to go on."""
+        return await asked(ranks_json, log_of(target), base, first)
 
     return router

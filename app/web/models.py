@@ -222,6 +222,7 @@ class RunLogOut(Open):
     """Lines of a log; `evidence` are the numbers of those that prove a verdict."""
 
     attempt: int
+    log: str = Field(examples=["fe01-9ac2"])
     lines: int
     evidence: list[int]
     rows: list[dict[str, Any]]

@@ -14,6 +14,19 @@ from app.bundle import masked_lines, packed
 from app.comparing import argv_diff, map_diff, phase_diff
 from app.logfile import LogFile
 from app.web import models
+from app.web.log import (
+    MOST,
+    Count,
+    FindCount,
+    First,
+    FoundOut,
+    RankNames,
+    RanksOut,
+    Text,
+    found_json,
+    ranks_json,
+    rows_json,
+)  # fmt: skip
 from app.web.problems import Problem, documented
 from app.web.state import State
 
@@ -24,8 +37,6 @@ if TYPE_CHECKING:  # what comes with them is loaded while the first requests are
 T = TypeVar("T")
 AROUND = 3
 """Lines shown before and after one that is evidence."""
-MOST = 1000
-"""Lines in one answer."""
 PATTERN = r"^[0-9]{8}-[0-9]{6}-[0-9a-f]{6}$"
 Id = Annotated[str, Path(pattern=PATTERN, description="A run's id.", examples=["20261201-102030-a1b2c3"])]
 Number = Annotated[int | None, Query(ge=1, le=10_000, description="An attempt of the run; without, its last.")]
@@ -71,6 +82,13 @@ def routes(state: State) -> APIRouter:
             raise Problem(404, f"run {name} has no attempt {number}" if number else f"run {name} has no attempt yet")
         return run, fitting[-1]
 
+    def file_of(path: FilePath) -> LogFile:
+        file = files.pop(str(path), None) or LogFile(str(path))
+        files[str(path)] = file
+        while len(files) > 16:
+            files.popitem(last=False)
+        return file
+
     def log_path(run: "RunRow", attempt: "AttemptRow") -> FilePath:
         store = state.service.store
         if store is not None and run.host != store.host:
@@ -107,8 +125,7 @@ def routes(state: State) -> APIRouter:
     )  # fmt: skip
     async def log(
         run: Id, attempt: Number = None,
-        first: Annotated[int, Query(ge=1, le=2**53, alias="from", description="The first line, from 1.")] = 1,
-        count: Annotated[int, Query(ge=1, le=MOST)] = 200,
+        first: First = 1, count: Count = 200,
         evidence: Annotated[bool, Query(description="Only lines that prove the verdicts, and some around.")] = False,
         raw: Annotated[bool, Query(description="The whole log as text, to keep.")] = False,
     ) -> Response:  # fmt: skip
@@ -121,22 +138,39 @@ def routes(state: State) -> APIRouter:
                 name = f"{run}-attempt-{found.number}.log"
                 headers = {"content-disposition": f'attachment; filename="{name}"'}
                 return StreamingResponse(_all(path), media_type="text/plain", headers=headers)
-            file = files.pop(str(path), None) or LogFile(str(path))
-            files[str(path)] = file
-            while len(files) > 16:
-                files.popitem(last=False)
+            file = file_of(path)
             if evidence:
                 _, findings = store.details(found)
                 numbers = sorted({int(item["line"]) for each in findings for item in each.evidence if item.get("line")})
-                _, lines, _ = file.rows(1, 0)
-                shown = [each for begin, length in _windows(numbers) for each in file.rows(begin, length)[2]]
+                answer = rows_json(file, 1, 0)
+                for begin, length in _windows(numbers):
+                    answer["rows"] += rows_json(file, begin, length)["rows"]
             else:
                 numbers = []
-                _, lines, shown = file.rows(first, count)
-            rows = [{"number": each.number, "text": each.text, "size": each.size} for each in shown]
-            return JSONResponse({"attempt": found.number, "lines": lines, "evidence": numbers, "rows": rows})
+                answer = rows_json(file, first, count)
+            return JSONResponse({"attempt": found.number, "evidence": numbers, **answer})
 
         return await asked(work)
+
+    async def looked(run: str, attempt: int | None, work: Callable[[LogFile], dict[str, Any]]) -> Response:
+        path = await asked(lambda store: log_path(*one(store, run, attempt)))
+        try:
+            return JSONResponse(await run_in_threadpool(work, file_of(path)))
+        except OSError as error:
+            raise Problem(404, f"the log cannot be read: {error.strerror}") from None
+
+    @router.get("/runs/{run}/log/find", response_model=FoundOut, responses=documented(404, 422, 503))
+    async def find(
+        run: Id, attempt: Number = None, text: Text = None, rank: RankNames = (), first: First = 1,
+        count: FindCount = MOST,
+    ) -> Response:  # fmt: skip
+        """Which lines of an attempt's log hold `text`, in any case, or are of a rank, or both."""
+        return await looked(run, attempt, lambda file: found_json(file, state.service.base, text, rank, first, count))
+
+    @router.get("/runs/{run}/log/ranks", response_model=RanksOut, responses=documented(404, 422, 503))
+    async def ranks(run: Id, attempt: Number = None, first: First = 1) -> Response:
+        """Which ranks and processes write in an attempt's log."""
+        return await looked(run, attempt, lambda file: ranks_json(file, state.service.base, first))
 
     @router.get("/runs/{run}/diff/{other}", response_model=models.DiffOut, responses=documented(404, 422, 503))
     async def diff(

@@ -59,6 +59,19 @@ def test_both_attempts_their_logs_and_what_differs(tmp_path: Path) -> None:
         assert raw.text.count("\n") == lines["lines"]
         assert running.get(f"/api/runs/{served['id']}/log")["rows"]
         running.get(f"{path}?attempt=9", 404)
+        ranks = {row["rank"]: row["lines"] for row in running.get(f"{path}/ranks")["ranks"]}
+        assert {"", "TP0", "TP1", "TP2", "TP3"} == ranks.keys()
+        assert sum(ranks.values()) == lines["lines"]
+        some = running.get(f"{path}/find?rank=TP3&rank=")
+        assert (len(some["found"]), some["more"]) == (ranks["TP3"] + ranks[""], None)
+        raised = {"text": "unsupported: attempted"}
+        each = [running.get(f"{path}/find", params={**raised, "rank": rank})["found"] for rank in sorted(ranks) if rank]
+        assert [len(found) for found in each] == [1, 1, 1, 1], "each rank raised it once"
+        assert (
+            sorted(number for found in each for number in found) == running.get(f"{path}/find", params=raised)["found"]
+        )
+        running.get(f"{path}/find", 422)
+        running.get(f"{path}/find?text=x&attempt=9", 404)
 
         diff = running.get(f"/api/runs/{served['id']}/diff/{crashed['id']}")
         assert diff["argv"] == [f"-{PIECEWISE}"]
