@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 CRI = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) (?P<flag>[FP])(?: |$)")
@@ -27,6 +27,9 @@ DEFAULT_RANK = re.compile(r"\[(?P<rank>[a-z_]+\d{1,5})\]:")
 
 JSON_TEXT = ("log", "message", "msg", "event", "exc", "exc_info", "exception", "error", "stack", "stack_trace", "stacktrace",
              "traceback", "MESSAGE")  # fmt: skip
+JSON_ELSE = ("textPayload", "@message", "LogMessage", "log_message", "line", "body", "_raw", "text")
+"""Where exports keep it: of use only where none of JSON_TEXT is there."""
+JSON_INSIDE = ("jsonPayload", "content", "_source", "fields", "attributes", "result")
 ISO_JOURNAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?[+-]\d{4} \S+ [^\s\[:]+(?:\[\d+\])?: ?")
 BARE_STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? (?=[^-|\s]|  )")
 QUOTED = re.compile(r"(?:> ?)+(?=\S|  )")
@@ -128,11 +131,28 @@ def _from_json(text: str) -> tuple[list[str], bool] | None:
     log = record.get("log")
     if isinstance(log, str) and len(log) >= SPLIT and not log.endswith("\n"):
         return [log], False
+    lines = lines_of(record)
+    return (lines, True) if lines else None
+
+
+def lines_of(record: Mapping[str, Any]) -> list[str]:
+    """The human-readable lines of a structured record; [] where it has none."""
+    lines = _texts(record, JSON_TEXT)
+    if not lines:
+        lines = _texts(record, JSON_ELSE)
+        for key in JSON_INSIDE if not lines else ():
+            inner = record.get(key)
+            if isinstance(inner, dict) and (lines := lines_of(inner)):
+                break
+    return lines
+
+
+def _texts(record: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
     lines: list[str] = []
-    for key in JSON_TEXT:
+    for key in keys:
         value = record.get(key)
         if isinstance(value, str) and value:
             lines += value.rstrip("\n").split("\n")
         elif isinstance(value, list) and value and all(isinstance(item, str) for item in value):
             lines += [part for item in value for part in item.rstrip("\n").split("\n")]
-    return ([line.rstrip() for line in lines], True) if lines else None
+    return [line.rstrip() for line in lines]

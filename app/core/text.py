@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .carriers import ANSI, Carriers
+from .carriers import Carriers
 from .lines import Line
 
 if TYPE_CHECKING:
     from .engines import Engine
 
+ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 WINDOW = 64 * 1024
@@ -85,6 +86,8 @@ class Reader:
             text = ANSI.sub("", text)
         text = CONTROL.sub("", text)
         for carrier_rank, inner in self._carriers.strip(text):
+            if inner is not text and "\x1b" in inner:  # JSON had it spelt out
+                inner = ANSI.sub("", inner)
             for piece in self._split(inner):
                 line = self._line(piece, number, carrier_rank)
                 if not line.prefixed and line.rank == carrier_rank:
