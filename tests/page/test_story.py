@@ -9,6 +9,7 @@ from tests.edges.replay import HEALTHY, STORY, engine, scene
 from tests.edges.servers import free_port
 from tests.page.browser import Opened, faults, fronted
 from tests.web.harness import serving
+from tests.web.test_story import UNKNOWN
 
 PIECEWISE = "--enable-piecewise-cuda-graph"
 
@@ -89,6 +90,58 @@ def test_the_founding_crash_is_watched_and_restarted(tmp_path: Path, opened: Ope
         page.get_by_role("button", name="Stop…").click()
         page.get_by_role("dialog").get_by_role("button", name="Stop").click()
         page.locator(".hero[data-state=stopped]").wait_for()
+
+
+def test_back_to_the_last_good_launch(tmp_path: Path, opened: Opened) -> None:
+    crash = scene(STORY, needs=["--mem-fraction-static"], exit=-9)
+    argv = engine(tmp_path, [crash, scene(HEALTHY, health=True)], port=free_port())
+    with serving(tmp_path, [argv]) as running:
+        page = opened.page(running.url)
+        page.locator(".hero[data-state=ready]").wait_for()
+        back = page.get_by_role("button", name="Back to the last good launch…")
+        assert back.count() == 0, "there is no other one"
+        running.post("/api/targets/server/restart", {"knobs": {"mem_fraction_static": 0.5}})
+        page.locator(".hero[data-state=crashed]").wait_for()
+        before = running.get("/api/targets/server")["run"]
+        back.click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_text("The launch that became ready on").wait_for()
+        dialog.locator(".diff", has_text="--mem-fraction-static 0.5").wait_for()
+        assert running.get("/api/targets/server")["run"] == before, "a dry run does nothing"
+        dialog.get_by_role("button", name="Restart", exact=True).click()
+        page.locator(".hero[data-state=ready]").wait_for()
+        assert running.get("/api/targets/server")["argv"] == argv
+
+
+def test_why_it_was_not_another_cause(tmp_path: Path, opened: Opened) -> None:
+    argv = engine(tmp_path, [scene(STORY, exit=-9)], PIECEWISE, port=free_port())
+    with serving(tmp_path, [argv]) as running:
+        page = opened.page(running.url)
+        near = page.locator(".verdict details", has_text="Why not another cause?")
+        near.locator("summary").click()
+        rule = near.locator("li", has_text="distributed/nccl-init-hang")
+        rule.get_by_text("idle: silent for").wait_for()
+        assert near.locator("li", has_text="dynamo/flashinfer-fp4-jit-under-dynamo").count() == 0
+        page.locator(".verdict .chip.sure", has_text="Confirmed").wait_for()
+        assert near.get_attribute("open") is not None, "it stays as it was when the verdict is confirmed"
+        rule.get_by_role("button").click()
+        page.locator(".row.marked").wait_for()
+
+
+def test_a_failure_that_no_rule_names_is_shown_as_facts(tmp_path: Path, opened: Opened) -> None:
+    log = tmp_path / "unknown.log"
+    log.write_text(UNKNOWN)
+    argv = engine(tmp_path, [scene(log, exit=1)], port=free_port())
+    with serving(tmp_path, [argv]) as running:
+        page = opened.page(running.url)
+        page.locator(".hero[data-state=crashed]").wait_for()
+        verdict = page.locator(".verdict")
+        verdict.get_by_text("No rule names the cause. These are the facts.").wait_for()
+        verdict.get_by_text("house.odd.OddError").first.wait_for()
+        assert page.locator(".remedy").count() == 0
+        page.get_by_role("button", name="First failure").click()
+        page.locator(".row.marked", has_text="nobody has seen this before").wait_for()
+        assert faults(page) == []
 
 
 def test_what_would_fail_again_has_to_be_meant(tmp_path: Path, opened: Opened) -> None:

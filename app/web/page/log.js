@@ -1,7 +1,10 @@
 // A log of any length in, the part of it that is looked at out: only visible lines are elements, whatever its size.
 
+import { Problem } from "./api.js";
 import { clean, severity } from "./clean.js";
 import { fill, h, say } from "./dom.js";
+import { RankFilter } from "./ranks.js";
+import { LocalLog } from "./sources.js";
 import { plural } from "./words.js";
 
 /** Height of a line in CSS pixels; style.css has the same. */
@@ -28,8 +31,15 @@ export class LogView {
     /** @type {number[]} */
     this.found = [];
     this.place = -1;
-    /** Whether only lines that were found are shown: a rank, say. */
+    /** Whether only lines that were found are shown. */
     this.only = false;
+    /** Ranks that alone are shown; none: all are. @type {string[]} */
+    this.picked = [];
+    /** Their lines, as far as the log was looked through. @type {number[]} */
+    this.mine = [];
+    /** The next line to look at for them. */
+    this.upto = 1;
+    this.looking = new AbortController();
     this.search = new AbortController();
     this.pending = 0;
     this.closed = false;
@@ -45,9 +55,10 @@ export class LogView {
     this.filter = h("button.small", { type: "button", "aria-pressed": "false", hidden: true, onclick: () => this.narrow(!this.only) }, "Only these");
     this.follow = h("button.small", { type: "button", "aria-pressed": "true", hidden: !more.live, onclick: () => this.toggle() });
     this.first = h("button.small", { type: "button", hidden: true, onclick: () => this.go(Math.min(...this.proofs())) }, "First failure");
+    this.ranks = source instanceof LocalLog ? null : new RankFilter(source, (picked) => this.pick(picked));
     fill(host,
       h("div.part-head", {}, h("h2", {}, "Log"), this.total,
-        h("div.tools", {}, this.input, this.count,
+        h("div.tools", {}, this.ranks?.element, this.input, this.count,
           h("button.small", { type: "button", "aria-label": "Previous match", onclick: () => this.step(-1) }, "↑"),
           h("button.small", { type: "button", "aria-label": "Next match", onclick: () => this.step(1) }, "↓"),
           this.filter, this.first, this.follow)),
@@ -62,6 +73,8 @@ export class LogView {
     this.closed = true;
     this.size.disconnect();
     this.search.abort();
+    this.looking.abort();
+    this.ranks?.close();
   }
 
   /** How many lines are shown: a paused log stands still. */
@@ -69,9 +82,14 @@ export class LogView {
     return this.frozen || this.source.lines;
   }
 
+  /** The only lines that are shown, by number; null when all are. */
+  get chosen() {
+    return this.only ? this.found : this.picked.length ? this.mine : null;
+  }
+
   /** How many rows there are to scroll through. */
   get shown() {
-    return this.only ? this.found.length : this.lines;
+    return this.chosen?.length ?? this.lines;
   }
 
   /** Another log: what was found and marked in the one before says nothing here. */
@@ -83,20 +101,68 @@ export class LogView {
     this.place = -1;
     this.only = false;
     this.filter.hidden = true;
+    if (this.picked.length) this.pick(this.picked);
+    else if (this.needle) this.seek();
+  }
+
+  // By rank
+
+  /** Shows only the lines of these ranks; of all when there are none. @param {string[]} picked */
+  pick(picked) {
+    this.looking.abort();
+    this.looking = new AbortController();
+    this.picked = picked;
+    this.mine = [];
+    this.upto = 1;
+    this.only = false;
+    this.ranks?.show(picked);
     if (this.needle) this.seek();
+    this.layout();
+    this.extend();
+  }
+
+  /** Looks through what of the log was not yet looked through for lines of the ranks that were picked. */
+  async extend() {
+    const { signal } = this.looking;
+    const source = this.source;
+    if (!this.picked.length || this.extending === signal || source instanceof LocalLog) return;
+    this.extending = signal;
+    try {
+      while (this.upto <= this.lines && !signal.aborted) {
+        const { found, more, lines } = await source.look({ ranks: this.picked, from: this.upto, count: 20_000 }, signal);
+        if (signal.aborted) return;
+        while (this.mine.length && this.mine[this.mine.length - 1] >= this.upto) this.mine.pop();
+        const end = this.lines; // of a log that stands still, what came since is none
+        for (const number of found) if (number <= end) this.mine.push(number);
+        this.upto = Math.min(more ?? Math.max(1, lines), end + 1); // the last line may not have been whole
+        this.layout();
+        if (more === null) break;
+      }
+    } catch (error) {
+      if (!signal.aborted && !(error instanceof Problem)) throw error;
+    } finally {
+      if (this.extending === signal) this.extending = null;
+    }
   }
 
   /** The source has more, or another log. */
   changed() {
     if (this.source.log !== this.name) this.anew();
     if (this.sought && this.sought <= this.source.lines) this.go(this.sought);
+    this.layout();
+    if (!this.frozen) this.extend();
+  }
+
+  /** What depends on how many lines there are. */
+  layout() {
     const lines = this.shown;
-    say(this.total, this.source.lines ? plural(this.source.lines, "line") : "");
+    const whole = this.source.lines ? plural(this.source.lines, "line") : "";
+    say(this.total, this.chosen && whole ? `${lines.toLocaleString("en")} of ${whole}` : whole);
     const news = this.frozen ? this.source.lines - this.frozen : 0;
     say(this.follow, this.following ? "Pause" : news > 0 ? `Follow (${news.toLocaleString("en")} new)` : "Follow");
     this.follow.setAttribute("aria-pressed", String(this.following));
     this.empty.hidden = lines > 0;
-    if (!lines) say(this.empty, this.source.trouble || "The log is empty so far.");
+    if (!lines) say(this.empty, this.source.trouble || (this.picked.length ? "No line of these ranks so far." : "The log is empty so far."));
     this.spacer.style.height = `${Math.min(lines * ROW, TALLEST)}px`;
     if (this.following) this.port.scrollTop = this.port.scrollHeight;
     this.drawMap();
@@ -138,7 +204,8 @@ export class LogView {
     if (this.frozen) this.frozen = Math.max(this.frozen, number);
     this.marked = number;
     if (this.only && !this.found.includes(number)) this.narrow(false);
-    const place = this.only ? this.found.indexOf(number) : number - 1;
+    if (this.picked.length && !this.mine.includes(number)) this.pick([]);
+    const place = this.chosen?.indexOf(number) ?? number - 1;
     const top = Math.max(0, place - this.fits / 2);
     const whole = this.shown * ROW;
     if (whole <= TALLEST) this.port.scrollTop = top * ROW;
@@ -180,6 +247,7 @@ export class LogView {
 
   drawNow() {
     const top = this.top;
+    const chosen = this.chosen;
     const first = Math.max(1, Math.floor(top) + 1 - OVERSCAN);
     const last = Math.min(this.shown, Math.ceil(top + this.fits) + OVERSCAN);
     const needed = Math.max(0, last - first + 1);
@@ -189,7 +257,7 @@ export class LogView {
     let upto = 0;
     const base = this.port.scrollTop - top * ROW;
     for (let place = 0; place < needed; place += 1) {
-      const number = this.only ? this.found[first + place - 1] : first + place;
+      const number = chosen ? chosen[first + place - 1] : first + place;
       const row = this.source.row(number);
       if (!row) {
         missing ||= number;
@@ -199,7 +267,7 @@ export class LogView {
     }
     this.port.style.setProperty("--digits", String(Math.max(3, String(this.lines).length)));
     if (missing && !this.source.trouble) {
-      this.source.want(missing, this.only ? 1 : upto - missing + 1).then((news) => news && this.draw());
+      this.source.want(missing, chosen ? 1 : upto - missing + 1).then((news) => news && this.draw());
     }
   }
 
@@ -266,7 +334,7 @@ export class LogView {
     this.draw();
     if (!needle) return;
     try {
-      const { found, more } = await this.source.find(needle, search.signal);
+      const { found, more } = await this.source.find(needle, search.signal, this.picked);
       if (search.signal.aborted) return;
       this.found = found;
       this.more = more;

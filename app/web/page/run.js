@@ -6,12 +6,9 @@ import { add, fill, h } from "./dom.js";
 import { dayOf, findingOf, History } from "./history.js";
 import { LogView } from "./log.js";
 import { command, diff, remedyCards } from "./remedies.js";
-import { LocalLog } from "./sources.js";
+import { ServedLog } from "./sources.js";
 import { proof } from "./verdict.js";
 import { clock, stateWord, timeOfDay } from "./words.js";
-
-/** Bytes of a log up to which it is shown here; any log can be saved. */
-const SHOWN = 64 * 1024 * 1024;
 
 export class RunView {
   /** @param {Element} host @param {string} target @param {string} run @param {number} number the attempt @param {import("./main.js").Shell} shell */
@@ -70,17 +67,12 @@ export class RunView {
       compared, log,
     ]);
     this.compare(compared, attempt);
-    if (attempt.log_size > SHOWN) return fill(log, h("h2", {}, "Log"), h("p.dim", {}, "It is too long to be shown here; it can be saved."));
-    try {
-      const text = await (await ask(`api/runs/${encodeURIComponent(this.run)}/log?attempt=${attempt.number}&raw=true`)).text();
-      if (this.closed) return;
-      this.log = new LogView(log, new LocalLog(text));
-      this.log.mark(new Map((finding?.evidence ?? []).map((/** @type {any} */ item) => [item.line, "cause"])));
-      if (this.sought) this.log.go(this.sought);
-    } catch (error) {
-      if (!(error instanceof Problem)) throw error;
-      fill(log, h("h2", {}, "Log"), h("p.dim", {}, error.message));
-    }
+    const source = new ServedLog(`api/runs/${encodeURIComponent(this.run)}/log`, { attempt: String(attempt.number) });
+    this.log = new LogView(log, source);
+    this.log.mark(new Map((finding?.evidence ?? []).map((/** @type {any} */ item) => [item.line, "cause"])));
+    if (this.sought) this.log.go(this.sought);
+    await source.refresh();
+    if (!this.closed) this.log.changed();
   }
 
   /** What differs from an attempt that is chosen. @param {Element} host @param {any} attempt */

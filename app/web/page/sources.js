@@ -1,6 +1,6 @@
 // A log in, its lines by number out: one that the service has, asked for range by range, or one that stands here.
 
-import { ask, get, Problem, targetPath } from "./api.js";
+import { ask, get, Problem } from "./api.js";
 import { drawn, WIDTH } from "./clean.js";
 
 /** @typedef {{text: string, size: number}} Row `size` is the length of the whole line where it was cut, else 0 */
@@ -10,11 +10,12 @@ const KEPT = 20_000;
 /** Places found after which a search is not carried on. */
 export const FOUND = 5000;
 
-/** The log of a target's current attempt. */
+/** A log that the service has: of a target's current attempt, or of an attempt that was. */
 export class ServedLog {
-  /** @param {string} name the target's */
-  constructor(name) {
-    this.path = `${targetPath(name)}/log`;
+  /** @param {string} path of the log in the API @param {Record<string, string>} [more] what is asked with every request */
+  constructor(path, more = {}) {
+    this.path = path;
+    this.more = more;
     this.lines = 0;
     this.log = "";
     /** @type {Map<number, Row>} */
@@ -44,7 +45,7 @@ export class ServedLog {
     if (this.asking) return false;
     this.asking = true;
     try {
-      const answer = await get(`${this.path}?from=${first}&count=${count}`);
+      const answer = await get(`${this.path}?${new URLSearchParams({ ...this.more, from: String(first), count: String(count) })}`);
       const anew = answer.log !== this.log || answer.lines < this.lines;
       if (anew) this.rows.clear();
       const before = `${this.log} ${this.lines} ${this.rows.size} ${this.trouble} ${this.rows.get(this.lines)?.text}`;
@@ -72,22 +73,49 @@ export class ServedLog {
   }
 
   /**
-   * The numbers of the lines that hold a text.
-   * @param {string} text @param {AbortSignal} signal
+   * The numbers of the lines that hold a text, and are of one of some ranks where any are named.
+   * @param {string} text @param {AbortSignal} signal @param {string[]} [ranks] "" is no rank
    * @returns {Promise<{found: number[], more: boolean}>}
    */
-  async find(text, signal) {
+  async find(text, signal, ranks = []) {
     /** @type {number[]} */
     const found = [];
     let from = 1;
     while (found.length < FOUND) {
-      const query = new URLSearchParams({ text, from: String(from), count: "1000" });
-      const answer = await (await ask(`${this.path}/find?${query}`, { signal })).json();
+      const answer = await this.look({ text, ranks, from, count: 1000 }, signal);
       found.push(...answer.found);
       if (answer.more === null) return { found, more: false };
       from = answer.more;
     }
     return { found, more: true };
+  }
+
+  /**
+   * A part of a search: what was found, where to go on (null at the end), and how many lines there were then.
+   * @param {{text?: string, ranks: string[], from: number, count: number}} wanted @param {AbortSignal} signal
+   * @returns {Promise<{found: number[], more: number | null, lines: number}>}
+   */
+  async look({ text, ranks, from, count }, signal) {
+    const query = new URLSearchParams({ ...this.more, from: String(from), count: String(count) });
+    if (text) query.set("text", text);
+    for (const rank of ranks) query.append("rank", rank);
+    return (await ask(`${this.path}/find?${query}`, { signal })).json();
+  }
+
+  /**
+   * How many lines are of each rank, told as it becomes known.
+   * @param {(counts: Map<string, number>, over: boolean) => void} tell @param {AbortSignal} signal
+   */
+  async ranks(tell, signal) {
+    /** @type {Map<string, number>} */
+    const counts = new Map();
+    for (let from = 1; from; ) {
+      const query = new URLSearchParams({ ...this.more, from: String(from) });
+      const answer = await (await ask(`${this.path}/ranks?${query}`, { signal })).json();
+      for (const { rank, lines } of answer.ranks) counts.set(rank, (counts.get(rank) ?? 0) + lines);
+      from = answer.more ?? 0;
+      tell(counts, !from);
+    }
   }
 }
 

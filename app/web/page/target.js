@@ -30,6 +30,9 @@ export class TargetView {
     this.shell = shell;
     this.model = new Model();
     this.told = { state: "", rule: "" };
+    /** The last good launch, other than the current one. @type {any} */
+    this.good = null;
+    this.goodFor = "";
     this.closed = false;
     const section = (/** @type {string} */ name, /** @type {string} */ label) => h(`section.${name}`, { "aria-label": label });
     const bar = h("span.fill");
@@ -55,13 +58,13 @@ export class TargetView {
     this.verdict = new Part(this.parts.verdict, ({ report, live }) => verdictCard(report, live, (line) => this.log.go(line)));
     this.remedies = new Part(this.parts.remedies, ({ cause, offers, can }) =>
       remedyCards(cause, offers, can ? (offer) => this.restart(offer) : null));
-    this.actions = new Part(this.hero.actions, ({ can, state }) => this.buttons(can, state));
+    this.actions = new Part(this.hero.actions, ({ can, state, good }) => this.buttons(can, state, good));
     this.argv = new Part(this.hero.command, (argv) => argv?.length && h("details", { "data-keep": "argv" }, h("summary", {}, "Command line"), command(argv)));
     this.attempts = new Part(this.parts.attempts, (rows) => attemptsTable(rows));
     this.history = new Part(this.parts.history, (rows) => historyList(this.name, rows));
     this.news = new Part(this.parts.news, (rows) => newsList(rows));
     this.trouble = new Part(this.parts.trouble, (/** @type {any} */ value) => troubleCard(value));
-    this.source = new ServedLog(name);
+    this.source = new ServedLog(`${targetPath(name)}/log`);
     this.kept = new History(name);
     this.hasHistory = false;
     this.log = new LogView(this.parts.log, this.source, { live: true });
@@ -129,6 +132,20 @@ export class TargetView {
     }, 300);
   }
 
+  /** Asks which launch became ready last, once for each attempt and state. @param {any} target */
+  async askGood(target) {
+    const now = `${target.tag} ${target.state}`;
+    if (now === this.goodFor || !target.can.includes("restart")) return;
+    this.goodFor = now;
+    try {
+      this.good = (await get(`${targetPath(this.name)}/last-good`)).last_good;
+      this.show();
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      this.goodFor = "";
+    }
+  }
+
   async poll() {
     const target = this.model.target;
     const busy = !target || (target.state === "starting" || target.state === "ready" || target.idle < 5);
@@ -153,13 +170,14 @@ export class TargetView {
     const report = target.report;
     const cause = report?.verdicts?.find((/** @type {any} */ each) => each.role === "cause");
     const failed = state === "crashed" || state === "stalled";
-    const named = Boolean(cause) || (failed && report);
+    const named = Boolean(cause) || (failed && report && !target.verdict);
     this.columns.hidden = !named;
     this.parts.remedies.hidden = !cause;
-    if (named) this.verdict.show({ report, live: target.verdict && { stage: target.verdict.stage, reason: target.verdict.reason } });
+    if (named) this.verdict.show({ report: cause ? report : { ...report, state }, live: target.verdict && { stage: target.verdict.stage, reason: target.verdict.reason } });
     if (cause) this.remedies.show({ cause, offers: target.remedies ?? [], can: target.can.includes("restart") });
     this.log.mark(named ? marksOf(report) : new Map());
-    this.actions.show({ can: target.can, state });
+    this.actions.show({ can: target.can, state, good: this.good?.title ?? "" });
+    this.askGood(target);
     this.argv.show(target.argv);
     this.trouble.show({ trouble: target.trouble ?? null, stacks: this.model.stacks });
     this.parts.trouble.hidden = !this.parts.trouble.childElementCount;
@@ -224,8 +242,8 @@ export class TargetView {
     row.item.classList.toggle("care", care);
   }
 
-  /** @param {string[]} can @param {string} state */
-  buttons(can, state) {
+  /** @param {string[]} can @param {string} state @param {string} good the last good launch in words; "" for none */
+  buttons(can, state, good) {
     const button = (/** @type {string} */ look, /** @type {string} */ text, /** @type {() => void} */ press) =>
       h(`button${look}`, { type: "button", "data-keep": text, onclick: press }, text);
     if (this.model.target?.kind === "log") return null;
@@ -233,13 +251,15 @@ export class TargetView {
       can.includes("start") && button(state === "idle" ? ".primary" : "", state === "idle" ? "Start…" : "Start as configured…", () => this.confirm("start", `Start ${this.name} as it is configured`, "Start")),
       can.includes("restart") && state !== "idle" && button("", can.includes("stop") ? "Restart…" : "Repeat the last launch…",
         () => this.confirm("restart", `Restart ${this.name} with the same command line`, "Restart")),
+      can.includes("restart") && good && button("", "Back to the last good launch…",
+        () => this.confirm("restart", `Go back to the last good launch of ${this.name}?`, "Restart", { last_good: true })),
       can.includes("stop") && button(".danger", "Stop…", () => this.confirm("stop", `Stop ${this.name}?`, "Stop")),
     ];
   }
 
-  /** @param {"start" | "stop" | "restart"} action @param {string} title @param {string} label */
-  confirm(action, title, label) {
-    confirmed({ action, target: this.model.target, title, label }, (text) => this.shell.announce(text));
+  /** @param {"start" | "stop" | "restart"} action @param {string} title @param {string} label @param {any} [body] */
+  confirm(action, title, label, body) {
+    confirmed({ action, target: this.model.target, title, label, body }, (text) => this.shell.announce(text));
   }
 
   /** @param {import("./model.js").Offer} offer */

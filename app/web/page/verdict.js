@@ -36,7 +36,7 @@ export function verdictCard(report, live, jump) {
       h("ul.plain", {}, others.map((/** @type {any} */ each) => other(each, jump)))),
     cause.note && folded("note", "Good to know: what does not help, and why", paragraphs(cause.note)),
     exception(report, jump),
-    near(report?.near, jump),
+    near(report?.near, "Why not another cause?", jump),
     (cause.references.length > 0 || Object.keys(cause.fixed_in).length > 0) && h("div.refs", {},
       Object.keys(cause.fixed_in).length > 0 && h("p", {}, "Fixed in ", Object.entries(cause.fixed_in).map(([name, version]) => `${name} ${version}`).join(", "), "."),
       cause.references.length > 0 && h("ul.links", { "aria-label": "References" }, cause.references.map((/** @type {string} */ link) => h("li", {}, reference(link))))),
@@ -91,11 +91,18 @@ function exception(report, jump) {
   ]);
 }
 
-/** @param {any[] | undefined} rules @param {((line: number) => void) | null} jump */
-function near(rules, jump) {
+/** @param {any[] | undefined} rules @param {string} title @param {((line: number) => void) | null} jump */
+function near(rules, title, jump) {
   if (!rules?.length) return null;
-  return folded("near", `Why not another cause? ${plural(rules.length, "rule")} came near`, h("ul.plain", {}, rules.map((each) =>
-    h("li", {}, jump && h("button.lineno", { type: "button", onclick: () => jump(each.line) }, each.line), h("div", {}, h("code", {}, each.rule), ": ", each.failed)))));
+  return folded("near", `${title} ${plural(rules.length, "rule")} came near`, h("ul.plain", {}, rules.map((each) =>
+    h("li", {}, jump && h("button.lineno", { type: "button", "aria-label": `Line ${each.line}: show it in the log`, onclick: () => jump(each.line) }, each.line),
+      h("div", {}, h("code", {}, each.rule), h("p.dim", {}, failed(each.failed)))))));
+}
+
+/** A condition that failed: which, and how. @param {string} text @returns {import("./dom.js").Child} */
+function failed(text) {
+  const [, kind, rest] = /^([a-z_]+): (.*)$/s.exec(text) ?? ["", "", text];
+  return [kind && [h("strong", {}, kind), ": "], clean(rest)];
 }
 
 /** What is said without a cause. @param {any} report @param {any[]} verdicts @param {((line: number) => void) | null} jump */
@@ -114,7 +121,7 @@ function unknown(report, verdicts, jump) {
     report?.phase && h("p", {}, `Last phase: ${report.phase.title}.`),
     exception(report, jump),
     verdicts.length > 0 && h("ul.plain", {}, verdicts.map((each) => other(each, jump))),
-    near(report?.near, jump),
+    near(report?.near, "Why no cause?", jump),
   ];
 }
 
