@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .core.diagnosis import Diagnosis, Status
+from .core.copies import Restored, restore
+from .core.diagnosis import Diagnosis, Earlier, Status
+from .core.tracebacks import Raised
+from .core.verdicts import Near, Verdict
 from .sources import SourceError, read
 
 if TYPE_CHECKING:
@@ -36,12 +39,45 @@ class Told:
 
 
 def explain_bytes(chunks: Iterable[bytes], base: Base, told: Told = Told(), idle: float = 0.0) -> Status:
-    """The status of a log given as chunks."""
+    """The status of a log given as chunks; one that was copied or exported is restored first, line numbers stay its own."""
+    restored = restore(chunks)
     diagnosis = Diagnosis(base, argv=told.argv, release=told.engine_version, gpu=told.gpu)
-    for chunk in chunks:
+    for chunk in restored.chunks:
         diagnosis.feed(chunk)
     diagnosis.close(told.exit)
-    return diagnosis.status(idle)
+    status = diagnosis.status(idle)
+    if restored.notes:
+        status = replace(status, restored=restored.notes)
+    return _at_home(status, restored) if restored.moved else status
+
+
+def _at_home(status: Status, restored: Restored) -> Status:
+    """The status with the line numbers of the log as it was given."""
+    number = restored.number
+
+    def raised(item: Raised) -> Raised:
+        frames = tuple(replace(frame, number=number(frame.number)) for frame in item.frames)
+        return replace(item, number=number(item.number), frames=frames)
+
+    def verdict(item: Verdict) -> Verdict:
+        evidence = tuple(replace(proof, line=number(proof.line)) for proof in item.evidence)
+        return replace(item, number=number(item.number), evidence=evidence)
+
+    def near() -> list[Near]:
+        return [replace(item, line=number(item.line)) for item in status.why_not()]
+
+    def earlier(item: Earlier) -> Earlier:
+        return replace(item, line=number(item.line))
+
+    return replace(
+        status,
+        verdicts=tuple(map(verdict, status.verdicts)),
+        exception=raised(status.exception) if status.exception else None,
+        earlier=tuple(map(earlier, status.earlier)),
+        lines=restored.lines,
+        context={number(line): text for line, text in status.context.items()},
+        why_not=near,
+    )
 
 
 def explain_source(

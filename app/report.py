@@ -75,6 +75,8 @@ def to_json(status: Status, source: str, base: Base, near: bool = False) -> dict
             {"line": item.line, "state": item.state, "rule": item.rule, "title": item.title} for item in status.earlier
         ],
     }
+    if status.restored:
+        out["restored"] = list(status.restored)
     if near:
         out["near"] = [{"rule": item.rule, "line": item.line, "failed": mask(item.failed)} for item in status.why_not()]
     return out
@@ -122,6 +124,8 @@ def to_text(status: Status, source: str, base: Base, paint: Paint = plain, near:
 
 def _text(status: Status, data: dict[str, Any], paint: Paint, near: bool) -> Iterator[str]:
     yield paint(data["source"], "bold") + "  " + paint(_headline(data), "dim")
+    for done in data.get("restored", []):
+        yield paint(f"  restored: {done}", "dim")
     for earlier in data["earlier"]:
         what = earlier["rule"] or "no cause named"
         yield paint(f"  an earlier start at line {earlier['line']}: {earlier['state']}, {what}", "dim")

@@ -124,7 +124,7 @@ def _from_json(text: str) -> tuple[list[str], bool] | None:
     """The human-readable lines inside a JSON log line and whether its line ends there, or None where it is not one."""
     try:
         record: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict):
         return None
@@ -135,15 +135,13 @@ def _from_json(text: str) -> tuple[list[str], bool] | None:
     return (lines, True) if lines else None
 
 
-def lines_of(record: Mapping[str, Any]) -> list[str]:
+def lines_of(record: Mapping[str, Any], depth: int = 2) -> list[str]:
     """The human-readable lines of a structured record; [] where it has none."""
-    lines = _texts(record, JSON_TEXT)
-    if not lines:
-        lines = _texts(record, JSON_ELSE)
-        for key in JSON_INSIDE if not lines else ():
-            inner = record.get(key)
-            if isinstance(inner, dict) and (lines := lines_of(inner)):
-                break
+    lines = _texts(record, JSON_TEXT) or _texts(record, JSON_ELSE)
+    for key in JSON_INSIDE if depth and not lines else ():
+        inner = record.get(key)
+        if isinstance(inner, dict) and (lines := lines_of(inner, depth - 1)):
+            break
     return lines
 
 

@@ -75,6 +75,8 @@ class Status:
     """Lines around the evidence, by number, as far as they were read."""
     why_not: Callable[[], Sequence[Near]] = tuple
     """The rules that came near, each with the condition that failed: worked out when asked for."""
+    restored: tuple[str, ...] = ()
+    """What was undone to read a log that had been copied or exported (app.core.copies)."""
 
     @property
     def cause(self) -> Verdict | None:

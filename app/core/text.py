@@ -86,8 +86,8 @@ class Reader:
             text = ANSI.sub("", text)
         text = CONTROL.sub("", text)
         for carrier_rank, inner in self._carriers.strip(text):
-            if inner is not text and "\x1b" in inner:  # JSON had it spelt out
-                inner = ANSI.sub("", inner)
+            if inner is not text and text[:1] == "{":  # JSON spells them out
+                inner = CONTROL.sub("", ANSI.sub("", inner))
             for piece in self._split(inner):
                 line = self._line(piece, number, carrier_rank)
                 if not line.prefixed and line.rank == carrier_rank:
