@@ -1,11 +1,13 @@
 """rules/ on disk in, a compiled rule base out: checked (all problems at once, each with file:line) and cached.
 
-The cache is one file, keyed by the content of every rule file, this program, the libraries and the CPU's features; a warm
-start reads neither YAML nor rules, only what a log really needs. A rule's own text is unpacked when it is shown.
+The cache is one file, keyed by the content of every rule file, this program, the libraries and the CPU's features; a link
+to it is keyed by the files' sizes and times, so that a warm start reads neither YAML nor rules, only what a log really
+needs. A rule's own text is unpacked when it is shown.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import hashlib
 import os
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import __version__
+from .core import patterns
 from .core.rules import Rule, When
 
 if TYPE_CHECKING:
@@ -35,6 +38,10 @@ MARKERS = (
     "EOFError", "OutOfResources",
 )  # fmt: skip
 """What announces trouble in any server, whatever the rules say: no unknown failure may pass unseen."""
+
+
+MOST_PATTERNS = 20_000
+"""When more than this have gathered over the versions of the rules, they are gathered anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,56 +158,88 @@ def load(directories: Sequence[Path] = (), *, disabled: Iterable[str] = (), cach
 
     A file with a problem is left out and listed in `problems`. Raises FileNotFoundError for a directory that does not exist.
     """
-    roots = [shipped_rules(), *directories]
-    files = _files(roots)
+    paths = _paths([shipped_rules(), *directories])
     off = frozenset(disabled)
-    place = _cache_file(files, off) if cache else None
-    if place is not None and (base := _cached(place)) is not None:
+    home = _cache_home() if cache else None
+    if home is None:
+        return _compile(_read(paths), off)
+    if isinstance(packed := _cached(_patterns_file(home)), dict):
+        patterns.unpack(packed)
+    atexit.unregister(keep_patterns)
+    atexit.register(keep_patterns)
+    link = home / f"as-seen-{_digest(off, (_stamp(path) for path in paths))}"
+    if isinstance(base := _cached(link), Base):
         return base
-    base = _compile(files, off)
-    if place is not None and not base.problems:
-        _store(place, base)
+    files = _read(paths)
+    place = home / f"rules-{_digest(off, (part for path, data in files for part in (str(path).encode(), data)))}.pickle"
+    base = _cached(place)
+    if not isinstance(base, Base):
+        base = _compile(files, off)
+        if base.problems or not _store(place, base):
+            return base
+    _link(link, place)
     return base
+
+
+def keep_patterns() -> None:
+    """Keeps what this process has compiled for the next one: what a failure asks for, the next one asks for too."""
+    home = _cache_home()
+    packed = patterns.pack() if home is not None else {}
+    if home is not None and packed:
+        _write(_patterns_file(home), packed if len(packed) < MOST_PATTERNS else {})
 
 
 def check(directories: Sequence[Path] = ()) -> list[Located]:
     """Every problem in the shipped rules and in `directories`, in file order; empty when all is well."""
     problems: list[Located] = []
-    _read_all(_files([shipped_rules(), *directories]), problems)
+    _read_all(_read(_paths([shipped_rules(), *directories])), problems)
     return problems
 
 
-def _files(roots: Sequence[Path]) -> list[tuple[Path, bytes]]:
-    """Every knowledge file with its bytes, in a stable order."""
-    out: list[tuple[Path, bytes]] = []
+def _paths(roots: Sequence[Path]) -> list[Path]:
+    """Every knowledge file, in a stable order."""
+    out: list[Path] = []
     for root in roots:
         if root.is_file():
-            out.append((root, root.read_bytes()))
+            out.append(root)
             continue
         if not root.is_dir():
             raise FileNotFoundError(f"{root}: no such rules directory (it holds <area>/<cause-key>.yaml)")
         for folder, names, leaves in os.walk(root):
             names.sort()
-            for leaf in sorted(leaves):
-                if leaf.endswith((".yaml", ".yml", ".json")) and not leaf.endswith(".schema.json"):
-                    path = Path(folder, leaf)
-                    out.append((path, path.read_bytes()))
+            out += [
+                Path(folder, leaf)
+                for leaf in sorted(leaves)
+                if leaf.endswith((".yaml", ".yml", ".json")) and not leaf.endswith(".schema.json")
+            ]
     return out
 
 
-def _cache_file(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Path | None:
+def _read(paths: Iterable[Path]) -> list[tuple[Path, bytes]]:
+    return [(path, path.read_bytes()) for path in paths]
+
+
+def _cache_home() -> Path | None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if not os.path.isabs(home):
-        return None
+    return Path(home, "bringup") if os.path.isabs(home) else None
+
+
+def _stamp(path: Path) -> bytes:
+    """A file as a directory listing shows it."""
+    status = os.stat(path)
+    return f"{path} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}".encode()
+
+
+def _digest(off: frozenset[str], parts: Iterable[bytes]) -> str:
+    """A name for the rules that `parts` make, without those that are `off`, read by this program on this machine."""
     digest = hashlib.blake2b(digest_size=16)
     code = Path(__file__)
     for part in (code, *sorted((code.parent / "core").glob("*.py"))):
-        digest.update(f"{part.name} {part.stat().st_size} {part.stat().st_mtime_ns}".encode())
+        digest.update(_stamp(part))
     digest.update(f"{__version__} {sys.version} {sorted(off)} {_cpu()}".encode())
-    for path, data in files:
-        digest.update(f"{path} {len(data)}".encode())
-        digest.update(data)
-    return Path(home, "bringup", f"rules-{digest.hexdigest()}.pickle")
+    for text in parts:
+        digest.update(b"%d " % len(text) + text)
+    return digest.hexdigest()
 
 
 def _cpu() -> str:
@@ -211,38 +250,64 @@ def _cpu() -> str:
         return ""
 
 
-def _cached(place: Path) -> Base | None:
+def _patterns_file(home: Path) -> Path:
+    import regex
+
+    digest = hashlib.blake2b(f"{sys.version} {os.uname().machine} {regex.__version__}".encode(), digest_size=8)
+    return home / f"patterns-{digest.hexdigest()}.pickle"
+
+
+def _cached(place: Path) -> Any:
+    """What was kept there; None where there is nothing, or nothing that is surely ours."""
     try:
         with open(place, "rb") as file:
             status = os.fstat(file.fileno())
             if status.st_uid != os.getuid() or status.st_mode & 0o022:
                 return None  # somebody else could have written it: a pickle is code
-            base = pickle.load(file)
+            return pickle.load(file)
     except (OSError, pickle.PickleError, EOFError, AttributeError, ImportError, IndexError, ValueError):
         return None
-    return base if isinstance(base, Base) else None
 
 
-def _store(place: Path, base: Base) -> None:
+def _link(link: Path, place: Path) -> None:
+    with contextlib.suppress(OSError):
+        os.symlink(place.name, link)
+    with contextlib.suppress(OSError):
+        for old in link.parent.glob("as-seen-*"):
+            if old.is_symlink() and not old.exists():
+                old.unlink()
+
+
+def _store(place: Path, base: Base) -> bool:
+    """Keeps the base there; whether that could be done."""
+    base.stored = base.literals.dump()
+    twin = Base(**{name: getattr(base, name) for name in (
+        "ways", "triggers", "marks", "loose", "strings", "packed", "sources", "engines", "launches", "literals_of",
+        "packed_breaks", "stored",
+    )})  # fmt: skip
+    if not _write(place, twin):
+        return False
+    with contextlib.suppress(OSError):
+        for old in place.parent.glob("rules-*.pickle"):
+            if old != place and old.stat().st_mtime < place.stat().st_mtime - 7 * 86400:
+                old.unlink()
+    return True
+
+
+def _write(place: Path, what: Any) -> bool:
     """Write the cache beside its place and move it there; a full or read-only disk is no reason to fail."""
     fresh = place.with_suffix(f".{os.getpid()}.tmp")
     try:
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        base.stored = base.literals.dump()
-        twin = Base(**{name: getattr(base, name) for name in (
-            "ways", "triggers", "marks", "loose", "strings", "packed", "sources", "engines", "launches", "literals_of",
-            "packed_breaks", "stored",
-        )})  # fmt: skip
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "wb") as file:
-            pickle.dump(twin, file, protocol=pickle.HIGHEST_PROTOCOL)
+            pickle.dump(what, file, protocol=pickle.HIGHEST_PROTOCOL)
         os.replace(fresh, place)
-        for old in place.parent.glob("rules-*.pickle"):
-            if old != place and old.stat().st_mtime < place.stat().st_mtime - 7 * 86400:
-                old.unlink()
     except OSError:
         with contextlib.suppress(OSError):
             fresh.unlink()
+        return False
+    return True
 
 
 def _compile(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Base:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .patches import typed
+from .patterns import search
 from .secrets import mask, mask_argv
-from .verdicts import Verdict, search, version_in
+from .verdicts import Verdict, version_in
 
 if TYPE_CHECKING:
     from .diagnosis import Status

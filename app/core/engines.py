@@ -17,6 +17,7 @@ import regex
 
 from .invalid import Problem
 from .literals import required_literals
+from .patterns import compiled
 
 KINDS = ("begin", "progress", "end", "info", "skip")
 MULTILINE = ("until-prefix", "per-line")
@@ -27,12 +28,6 @@ _T = TypeVar("_T")
 
 VERSION_GROUPS = ("version", "torch", "flashinfer", "nccl", "transformers", "triton", "sgl_kernel", "cuda", "driver",
                   "python")  # fmt: skip
-
-
-@functools.cache
-def compiled(pattern: str) -> regex.Pattern[str]:
-    """The pattern for `regex`, compiled once and only when it is needed."""
-    return regex.compile(pattern)
 
 
 _LITERALS: dict[str, tuple[str, ...]] = {}
@@ -62,13 +57,13 @@ class Pattern:
         """Of these strings one stands in every line that matches; never empty in a file without problems."""
         return literals_of(self.match)
 
-    def search(self, text: str) -> regex.Match[str] | None:
+    def search(self, text: str) -> Any:
         """The first match, or None; lines without any of the literals never reach the regular expression."""
         if not any(literal in text for literal in self.literals):
             return None
         return compiled(self.match).search(text)
 
-    def last(self, text: str) -> regex.Match[str] | None:
+    def last(self, text: str) -> Any:
         """The last match: a bar pasted from a terminal holds several redraws on one line."""
         if not any(literal in text for literal in self.literals):
             return None

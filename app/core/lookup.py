@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .engines import LIBRARIES, Engine, Mark, Pattern, compiled
+from .engines import LIBRARIES, Engine, Mark, Pattern
 from .lines import Line
+from .patterns import compiled
 
 _HEAD = 6
 _LOOKED_AT = 800

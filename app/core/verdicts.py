@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol
 
+from .patterns import search
 from .records import Record
 from .rules import Rule, When
 from .tracebacks import GOES_ON, Frame, Raised, exceptions
 
-TIMEOUT = 0.25
-"""Seconds one pattern may take on one record before it counts as not found."""
 KEPT = 6
 """How many matches of one way a rule shows are kept in one start: the first ones decide."""
 
@@ -123,22 +122,6 @@ class Near:
     rule: str
     line: int
     failed: str
-
-
-@cache
-def compiled(pattern: str) -> Any:
-    """The pattern, ready to search (`regex` module, ^ and $ at line ends)."""
-    import regex
-
-    return regex.compile(pattern, regex.MULTILINE)
-
-
-def search(pattern: str, text: str) -> Any:
-    """Like re.search, None after TIMEOUT seconds."""
-    try:
-        return compiled(pattern).search(text, timeout=TIMEOUT, concurrent=False)
-    except TimeoutError:
-        return None
 
 
 @dataclass

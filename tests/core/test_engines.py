@@ -11,8 +11,9 @@ import pytest
 import regex
 import yaml
 
-from app.core.engines import LIBRARIES, Engine, Sample, compiled, engine_from
+from app.core.engines import LIBRARIES, Engine, Sample, engine_from
 from app.core.invalid import Problem
+from app.core.patterns import compiled
 
 RULES = Path(__file__).parents[2] / "rules" / "engines"
 FILES = [RULES / "libraries.yaml", *sorted(RULES.glob("*/engine.yaml"))]

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from app.core.engines import Engine, compiled, engine_from
+from app.core.engines import Engine, engine_from
 from app.core.facts import Event, Facts
 from app.core.invalid import Problem
 from app.core.lines import Line
+from app.core.patterns import compiled
 from app.core.progress import bar_seconds, seconds_of
 from app.core.releases import common_releases
 from app.core.text import Prefix, Reader
