@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from re import _parser as parser  # type: ignore[attr-defined]
+from re._constants import LITERAL  # type: ignore[import-not-found]
 from typing import Any
 
 SHORTEST = 5
@@ -37,6 +39,7 @@ device
 scanner looks for it, and a pattern with nothing rarer is found only in lines that are read for another reason;
 `bringup rules check` refuses such a pattern in a rule."""
 
+_IGNORECASE = int(re.IGNORECASE)
 _MOST_STRINGS = 64
 _MOST_PRODUCT = 32
 _MOST_CLASS = 4
@@ -65,6 +68,7 @@ _Piece = _Strings | _Gap
 _EMPTY: _Strings = frozenset(("",))
 
 
+@cache
 def required_literals(pattern: str) -> tuple[str, ...]:
     """Strings (sorted, case as written, no line breaks) of which at least one occurs in every match of `pattern`.
 
@@ -79,7 +83,7 @@ def required_literals(pattern: str) -> tuple[str, ...]:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             tree = parser.parse(plain)
-            best = _best(list(_pieces(tree, tree.state.flags)))
+            best = _best(list(_pieces(tree, int(tree.state.flags))))
     except (re.error, Warning, RecursionError, OverflowError, LookupError):
         return ()
     return tuple(sorted(best)) if best else ()
@@ -103,10 +107,16 @@ def _anonymous(found: re.Match[str]) -> str:
 
 def _pieces(nodes: Iterable[tuple[Any, Any]], flags: int) -> Iterator[_Piece]:
     """The parse tree as a flat row: what a piece matches exactly (a few strings), or a gap."""
+    plain: list[str] = []  # characters in a row
     for op, argument in nodes:
+        # A record's lines may carry a prefix each in the raw bytes, so no literal runs over a line break.
+        if op is LITERAL and not flags & _IGNORECASE and argument not in (10, 13):
+            plain.append(chr(argument))
+            continue
+        if plain:
+            yield frozenset(("".join(plain),))
+            plain.clear()
         match str(op):
-            case "LITERAL":
-                yield _character(argument, flags)
             case "IN":
                 yield _class(argument, flags)
             case "AT" | "ASSERT" | "ASSERT_NOT":
@@ -123,13 +133,10 @@ def _pieces(nodes: Iterable[tuple[Any, Any]], flags: int) -> Iterator[_Piece]:
                 yield _branch([list(_pieces(yes, flags)), list(_pieces(no or (), flags))])
             case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
                 yield from _repeat(argument, flags)
-            case _:  # ANY, NOT_LITERAL, CATEGORY, GROUPREF, and whatever a later Python adds
+            case _:  # a LITERAL that is none, ANY, NOT_LITERAL, CATEGORY, GROUPREF, and whatever a later Python adds
                 yield _Gap()
-
-
-def _character(code: int, flags: int) -> _Piece:
-    # A record's lines may carry a prefix each in the raw bytes, so no literal runs over a line break.
-    return _Gap() if flags & re.IGNORECASE or code in (10, 13) else frozenset((chr(code),))
+    if plain:
+        yield frozenset(("".join(plain),))
 
 
 def _class(members: Sequence[tuple[Any, Any]], flags: int) -> _Piece:
@@ -142,7 +149,7 @@ def _class(members: Sequence[tuple[Any, Any]], flags: int) -> _Piece:
                 codes.extend(range(argument[0], argument[1] + 1))
             case _:
                 return _Gap()
-    if flags & re.IGNORECASE or len(codes) > _MOST_CLASS or 10 in codes or 13 in codes:
+    if flags & _IGNORECASE or len(codes) > _MOST_CLASS or 10 in codes or 13 in codes:
         return _Gap()
     return frozenset(map(chr, codes))
 

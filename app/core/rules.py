@@ -183,7 +183,8 @@ class _Reading:
             self.wrong(path, f"expected a pattern, got {type(value).__name__}", "quote it")
             return None
         try:
-            re.compile(value)
+            if not required_literals(value):  # which reads it, too
+                re.compile(value)
         except re.error as error:
             self.wrong(path, f"not a regular expression: {error}", "escape ( ) [ ] { } . + * ? with a backslash")
             return None
