@@ -7,14 +7,16 @@
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build
-# Where packages come from, if not from PyPI itself: --build-arg PIP_INDEX_URL=...
+# Where packages come from, if not from PyPI itself: --build-arg PIP_INDEX_URL=..., or a whole pip.conf (a password, a
+# certificate of one's own) with --secret id=pip,src=pip.conf, which stays in no layer.
 ARG PIP_INDEX_URL
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
 COPY rules rules
 COPY fixtures fixtures
-RUN python3 -m venv /opt/bringup && /opt/bringup/bin/pip install --no-cache-dir --no-compile ".[postgres]"
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
+    python3 -m venv /opt/bringup && /opt/bringup/bin/pip install --no-cache-dir --no-compile ".[postgres]"
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="bringup" org.opencontainers.image.licenses="Apache-2.0"

@@ -23,12 +23,13 @@ from app.ladder import Launch
 from app.outcome import Outcome, Settings
 from app.runs import Busy, Run, state_directory
 from app.service import Served, Watched
-from app.serving import Api, beside, holding
+from app.serving import Api, Stored, beside, holding, watched
+from app.starts import place_of
 from app.tail import TailError
 from app.targets import NotStarted, Patience, TargetError
 from app.targets.child import find_command
 from app.terminal import show_json, show_picture, show_plain
-from app.watcher import Watcher, check
+from app.watcher import check
 
 View = Literal["picture", "plain", "json"]
 Ahead = Literal["off", "warn", "refuse"]
@@ -48,6 +49,10 @@ class Options:
     api: Api = field(default_factory=Api)
     stay: bool = False
     """Whether the end of the server is not the end of bringup: it can be started again through the API."""
+    database: str | None = None
+    """The URL of a data base for the history, which several machines may share."""
+    name: str = "server"
+    """What the target is called there and in the web API."""
     preflight: Ahead = "warn"
     """What is done with what will break, before the first start: nothing, say it, or do not start."""
 
@@ -147,10 +152,11 @@ def run(argv: Sequence[str], options: Options, load: Callable[[], Base]) -> int:
     try:
         settings = installed(argv, options.settings)
         base = base or load()
-        served = Served("server", base, Hub(), root, Launch(tuple(argv)), Path.cwd(), settings,
+        served = Served(options.name, base, Hub(), root, Launch(tuple(argv)), Path.cwd(), settings,
                         FileHistory(root / "history.jsonl"), options.stay)  # fmt: skip
         served.begin(folder)
-        with holding(root, alone=False), beside(options.api, base, root, [served]):
+        stored = _stored(options, root, served)
+        with holding(root, alone=False), beside(options.api, base, root, [served], stored=stored):
             outcome = show(served, served.hub, options.view)
     except ValueError as error:
         raise Refused(str(error)) from error
@@ -161,6 +167,11 @@ def run(argv: Sequence[str], options: Options, load: Callable[[], Base]) -> int:
     if options.view != "json":
         print(_last_words(outcome, served.folder or folder), file=sys.stderr)
     return outcome.status
+
+
+def _stored(options: Options, root: Path, target: Served | Watched) -> Stored | None:
+    """The history in the data base that was named; None: in the state directory, as long as there is a web API."""
+    return Stored(root, [target], options.database) if options.database else None
 
 
 def _last_words(outcome: Outcome, folder: Run) -> str:
@@ -176,9 +187,10 @@ def watch(path: Path, options: Options, load: Callable[[], Base]) -> int:
     try:
         check(path)
         base = load()
-        watcher = Watcher(base, Hub(), path, options.settings)
-        with beside(options.api, base, options.root, [Watched("server", watcher, options.root)]):
-            return show(watcher, watcher.hub, options.view).status
+        root = place_of(options.root, path)
+        target = watched(options.name, path, options.settings, root, base)
+        with beside(options.api, base, root, [target], stored=_stored(options, root, target)):
+            return show(target, target.hub, options.view).status
     except (TailError, ValueError) as error:
         raise Refused(str(error)) from error
 

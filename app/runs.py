@@ -77,6 +77,8 @@ class Run:
                 continue
             if not isinstance(data, dict) or data.get("schema") != SCHEMA or data.get("outcome") is not None:
                 continue
+            if data.get("watch") is not None:  # a start in somebody else's log (app/starts.py)
+                continue
             if argv is None or (data.get("argv") == list(argv) and data.get("cwd") == str(cwd)):
                 run = cls(path.parent, data)
                 run.take()
@@ -95,6 +97,11 @@ class Run:
         os.ftruncate(fd, 0)
         os.pwrite(fd, str(os.getpid()).encode(), 0)
         self._lock = fd
+
+    def keep(self, **more: Any) -> None:
+        """Keeps these values with the run. OSError when that is not possible."""
+        self.data.update(more)
+        self._write()
 
     def finish(self, outcome: Mapping[str, Any]) -> None:
         """Notes that the run is over: nobody goes on with it."""

@@ -58,10 +58,12 @@ class Scribe:
         self._thread.start()
 
     def stop(self) -> None:
-        """Takes what there still is, if the data base lets it, and ends."""
+        """Takes what there still is, if the data base lets it within a moment, and ends."""
         self._over.set()
         self._woken.set()
-        self._thread.join(10)
+        self._thread.join(0.5 if self.trouble else 5)
+        if self._thread.is_alive() or self.trouble:
+            self._say("not all runs are in the data base yet; the next bringup goes on with them")
         for news in self._news:
             news.close()
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from app.hub import Hub
 from app.outcome import Settings
 from app.runs import Busy, Run, state_directory
 from app.service import Served, Service, Watched
+from app.starts import Starts
 from app.targets import NotStarted
 from app.targets.child import find_command
 from app.watcher import Watcher, check
@@ -52,6 +54,10 @@ class Api:
 
 
 DEFAULT = "127.0.0.1:8420"
+DATABASE = "BRINGUP_DATABASE_URL"
+"""The variable with the URL of a data base: unlike an option, no other user of the machine sees it."""
+AGAIN = 2.0
+"""Seconds until a data base that is away is asked again."""
 Installed = Callable[[Sequence[str], Settings], Settings]
 
 
@@ -99,36 +105,88 @@ def access_from(api: Api, host: str, environ: MutableMapping[str, str], known: S
     return Access(tokens=tokens, hosts=api.hosts, loopback=local)
 
 
-@dataclass(frozen=True, slots=True)
 class Stored:
-    """An open store, and the scribe that keeps it up to date."""
+    """The store of some targets, and the scribe that keeps it up to date. `open` once, `close` once.
 
-    store: Store
-    scribe: Scribe
+    A data base that is away is asked again until it is there: the journals hold everything until then.
+    """
 
-    @classmethod
-    def open(
-        cls, root: Path, targets: Sequence[Target], url: str | None = None, keep: tuple[float, float] | None = None
-    ) -> Stored:
-        """Opens it and begins. `keep` is (days, bytes). ValueError, and a word on standard error, when it cannot be."""
+    def __init__(
+        self, root: Path, targets: Sequence[Target], url: str | None = None, keep: tuple[float, float] | None = None
+    ) -> None:
+        """`url` is that of a data base instead of the file below `root`, `keep` (days, bytes) of what is kept."""
+        self._root, self._targets, self._url, self._keep = root, targets, url, keep
+        self.store: Store | None = None
+        self.refused: str | None = None
+        """Why it can never be opened."""
+        self.tried = threading.Event()
+        """Set after the first try."""
+        self._scribe: Scribe | None = None
+        self._over = threading.Event()
+        self._opened: list[Callable[[Store], None]] = []
+        self._again: threading.Thread | None = None
+
+    def then(self, do: Callable[[Store], None]) -> None:
+        """Calls `do` with the store once it is open. Before `open` only."""
+        self._opened.append(do)
+
+    def open(self) -> Stored:
+        """Opens it, or says why not and tries again on a thread. ValueError when it can never be opened."""
+        try:
+            if not self._try(first=True):
+                self._again = threading.Thread(target=self._wait, name="store", daemon=True)
+                self._again.start()
+        finally:
+            self.tried.set()
+        return self
+
+    def _try(self, first: bool = False) -> bool:
         from app.scribe import Scribe
-        from app.store import Store, StoreError
+        from app.store import Store, StoreAway, StoreError
 
         try:
-            store = Store(root, url)
+            store = Store(self._root, self._url)
+        except StoreAway as error:
+            if first:
+                self._say(
+                    f"no history yet: {error}; it is tried again, and the runs are kept in their folders until then"
+                )
+            return False
         except (StoreError, OSError) as error:
-            print(f"bringup: no history: {error}", file=sys.stderr, flush=True)
-            raise ValueError(str(error)) from error
+            self.refused = str(error)
+            self._say(f"no history: {error}")
+            raise ValueError(self.refused) from error
         if store.set_aside is not None:
-            print(f"bringup: the data base was broken; it is now {store.set_aside}, a new one is made", file=sys.stderr)
-        scribe = Scribe(store, targets, keep)
-        scribe.start()
-        return cls(store, scribe)
+            self._say(f"the data base was broken; it is now {store.set_aside}, a new one is made")
+        if not first:
+            self._say("the data base answers now; nothing was lost")
+        self._scribe = Scribe(store, self._targets, self._keep)
+        self._scribe.start()
+        self.store = store
+        for do in self._opened:
+            do(store)
+        return True
+
+    def _wait(self) -> None:
+        with contextlib.suppress(ValueError):  # said already
+            while not self._over.wait(AGAIN):
+                if self._try():
+                    return
 
     def close(self) -> None:
-        """Writes what is still to be written."""
-        self.scribe.stop()
-        self.store.close()
+        """Writes what is still to be written, if that can be done in a moment. What is missing is written by the next
+        bringup."""
+        self._over.set()
+        if self._again is not None:
+            self._again.join(0.5)
+        if self._scribe is not None:
+            self._scribe.stop()
+        if self.store is not None:
+            self.store.close()
+
+    @staticmethod
+    def _say(text: str) -> None:
+        print(f"bringup: {text}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -145,16 +203,18 @@ def beside(
 
     ValueError for an address that cannot be listened at.
     """
+    os.environ.pop(DATABASE, None)  # it may hold a password, and the engine needs none
     if api.off:
-        yield None
+        with _kept(stored):
+            yield None
         return
     from app.web.server import Listen, ListenError, Web
 
     listen = Listen.read(api.listen or DEFAULT)
     access = access_from(api, listen.host, os.environ, known)
     service = Service(base, root, {target.name: target for target in targets})
-
-    kept: list[Stored] = [stored] if stored is not None else []
+    kept = stored or Stored(root, targets)
+    kept.then(partial(setattr, service, "store"))
 
     def make() -> FastAPI:
         from app.web.app import create_app
@@ -163,10 +223,8 @@ def beside(
 
     def open_store() -> None:
         web.wait()  # the first answers come before it
-        if not kept:
-            with contextlib.suppress(ValueError):  # said already: it goes on without a history
-                kept.append(Stored.open(root, targets))
-        service.store = kept[0].store if kept else None
+        with contextlib.suppress(ValueError):  # said already: it goes on without a history
+            kept.open()
         service.opening.set()
 
     try:
@@ -175,7 +233,8 @@ def beside(
         if api.listen is not None:
             raise ValueError(str(error)) from error
         print(f"bringup: no web API: {error}; `--listen` names another address", file=sys.stderr)
-        yield None
+        with _kept(stored):
+            yield None
         return
     print(f"bringup: web API at {web.url}/docs", file=sys.stderr, flush=True)
     sys.setswitchinterval(0.001)  # writing to hundreds of readers must not keep the reading of a log waiting
@@ -185,13 +244,31 @@ def beside(
     try:
         yield web
     finally:
-        opener.join(10)
         web.stop()
-        if stored is None:
-            for each in kept:
-                each.close()
+        opener.join(10)
+        kept.close()
         if web.failure is not None:
             print(f"bringup: the web API has failed: {web.failure}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _kept(stored: Stored | None) -> Iterator[None]:
+    """The history while the block runs, where there is no web API."""
+    if stored is None:
+        yield
+        return
+
+    def open_store() -> None:
+        with contextlib.suppress(ValueError):  # said already
+            stored.open()
+
+    opener = threading.Thread(target=open_store, name="store", daemon=True)
+    opener.start()
+    try:
+        yield
+    finally:
+        opener.join(10)
+        stored.close()
 
 
 SAID = {"attempt", "adopted", "phase", "state", "verdict", "remedies", "relaunch", "ended", "exit", "end", "over",
@@ -218,11 +295,13 @@ def serve(
         except OSError as error:
             raise ValueError(f"cannot keep state below {root}: {error.strerror}") from error
         targets = [_target(name, each, root, base, installed) for name, each in config.targets.items()]
+        webhooks = Webhooks(_hooks(config), targets, folder=root / "webhooks")
         keep = (table.keep_days, table.keep_gb * 1e9)
-        stored = Stored.open(root, targets, database or table.database, keep)
-        stack.callback(stored.close)
+        stored = Stored(root, targets, database or table.database, keep)
         stack.enter_context(beside(Api(table.listen, tuple(table.hosts)), base, root, targets, tokens, stored))
-        webhooks = Webhooks(_hooks(config), targets)
+        stored.tried.wait(10)
+        if stored.refused is not None:
+            raise ValueError(stored.refused)
         webhooks.start()
         stack.callback(webhooks.stop)
         threads = [threading.Thread(target=each.run, name=each.name) for each in targets]
@@ -237,6 +316,20 @@ def serve(
         for each in targets:
             each.hub.close()
     return 0
+
+
+def watched(name: str, path: Path, settings: Settings, root: Path, base: Base) -> Watched:
+    """A log that somebody else's server writes, as a target: with a run for each start in it below `root`, where that
+    can be kept (it is said where not). TailError when it can never be read."""
+    check(path)
+    starts: Starts | None = None
+    try:
+        starts = Starts(root, name, path, base)
+    except (OSError, Busy) as error:
+        print(
+            f"bringup: no history of {path}: {getattr(error, 'strerror', None) or error}", file=sys.stderr, flush=True
+        )
+    return Watched(name, Watcher(base, Hub(), path, settings, starts), root)
 
 
 def _hooks(config: Config) -> list[Hook]:
@@ -255,8 +348,7 @@ def _target(name: str, table: TargetTable, root: Path, base: Base, installed: In
     place = root / "targets" / name
     settings = table.settings()
     if table.log is not None:
-        check(Path(table.log))
-        return Watched(name, Watcher(base, Hub(), Path(table.log), settings), place)
+        return watched(name, Path(table.log), settings, place, base)
     launch = table.launch()
     cwd = Path(table.cwd or Path.cwd())
     try:

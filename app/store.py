@@ -24,7 +24,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlmodel import Session, col, create_engine, delete, select
 
 from app.core.secrets import mask_argv
@@ -40,13 +40,21 @@ class StoreError(Exception):
     """The data base cannot be used; the text says why and what to do."""
 
 
+class StoreAway(StoreError):
+    """It cannot be reached now, but may be in a while."""
+
+
+NEVER = ("authentication failed", "no password", "does not exist", "pg_hba", "permission denied", "certificate")
+"""Words of a server that will say the same again."""
+
+
 class Store:
     """The data base. Everything may be called from any thread."""
 
     def __init__(self, root: Path, url: str | None = None) -> None:
         """Opens the file in the state directory, or the data base at `url`, and brings it up to date.
 
-        StoreError when it was made by a newer bringup or cannot be reached. A file that is broken is put aside (see
+        StoreError when it was made by a newer bringup, StoreAway when it cannot be reached now. A file that is broken is put aside (see
         `set_aside`): everything is read again from the journals.
         """
         self.host = socket.gethostname()
@@ -71,7 +79,11 @@ class Store:
                 _migrate(self.engine, where)
             except SQLAlchemyError as error:
                 self.engine.dispose()
-                raise StoreError(f"the data base {where} cannot be used: {_words(error)}") from error
+                text = f"the data base {where} cannot be used: {_words(error)}"
+                passing = url is not None and isinstance(error, OperationalError)
+                if passing and not any(word in str(error) for word in NEVER):
+                    raise StoreAway(text) from error
+                raise StoreError(text) from error
             except StoreError:
                 self.engine.dispose()
                 raise
@@ -194,11 +206,12 @@ def _take(session: Session, run: RunRow, news: Mapping[str, Any]) -> None:
         if attempt is None:
             env = targets_state.mask({name: str(value) for name, value in _env(run).items()})
             session.add(AttemptRow(
-                run=run.id, number=int(data["number"]), argv=list(data["argv"]), env=env, versions={},
+                run=run.id, number=int(data["number"]), argv=list(data["argv"]), env=env, versions={}, arguments={},
                 diff=list(data.get("diff") or []), via=data.get("via"), log=str(data["log"]), began=at,
+                source=data.get("source"), log_offset=int(data.get("offset") or 0),
             ))  # fmt: skip
             session.flush()
-            run.state = "starting"
+            run.state, run.rule = "starting", None
         return
     if attempt is None:
         return
@@ -207,10 +220,14 @@ def _take(session: Session, run: RunRow, news: Mapping[str, Any]) -> None:
         attempt.ready_at = at if data["state"] == "ready" else attempt.ready_at
     elif kind == "fact" and data.get("what") == "version":
         attempt.versions = {**attempt.versions, str(data["package"]): str(data["version"])}
+    elif kind == "argv":
+        attempt.argv = run.argv = mask_argv([str(word) for word in data["argv"]])
+    elif kind == "arguments":
+        attempt.arguments = {str(name): str(value) for name, value in data["arguments"].items()}
     elif kind == "phase":
         _take_phase(session, attempt, news)
     elif kind == "verdict":
-        attempt.rule = data.get("rule") if data.get("stage") != "withdrawn" else None
+        attempt.rule = run.rule = data.get("rule") if data.get("stage") != "withdrawn" else None
         text = data.get("evidence")
         evidence = [{"line": data.get("line"), "text": text, "why": "decisive"}] if text else []
         session.add(FindingRow(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, Column
+from sqlalchemy import JSON, BigInteger, Column
 from sqlmodel import Field, SQLModel
 
 
@@ -30,7 +30,8 @@ class RunRow(SQLModel, table=True):
 
 class AttemptRow(SQLModel, table=True):
     """One start. `via` is the remedy that led to it (its outcome is `state`, and `ready_at` when it helped), `versions`
-    what the engine's log says of its packages."""
+    what the engine's log says of its packages, `arguments` those in force, as the log prints them. Of a start that was
+    only watched, `source` is the log that it was seen in, from the byte `log_offset` on; `log` is then our own copy."""
 
     __tablename__ = "attempt"
 
@@ -41,9 +42,12 @@ class AttemptRow(SQLModel, table=True):
     env: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
     diff: list[str] = Field(sa_column=Column(JSON, nullable=False))
     versions: dict[str, str] = Field(sa_column=Column(JSON, nullable=False))
+    arguments: dict[str, str] = Field(sa_column=Column(JSON, nullable=False))
     via: str | None = None
     log: str
     log_size: int = 0
+    source: str | None = None
+    log_offset: int = Field(default=0, sa_type=BigInteger)
     began: float
     ready_at: float | None = Field(default=None, index=True)
     ended: float | None = None

@@ -19,6 +19,7 @@ from app.warm import warm
 
 if TYPE_CHECKING:
     from app.knowledge import Base
+    from app.starts import Starts
 
 UNNAMED = ("failure", "symptom", "state")
 """News after which the facts are reported although no rule names a cause."""
@@ -34,13 +35,16 @@ def check(path: Path) -> None:
 class Watcher:
     """One watched log. `run` blocks until `stop` or `leave`, which may be called from any thread."""
 
-    def __init__(self, base: Base, hub: Hub, path: Path, settings: Settings | None = None) -> None:
-        """Raises TailError at once when `path` can never be a log that is followed."""
+    def __init__(
+        self, base: Base, hub: Hub, path: Path, settings: Settings | None = None, starts: Starts | None = None
+    ) -> None:  # fmt: skip
+        """`starts` keeps a run for each start in the log. Raises TailError at once when `path` can never be a log that
+        is followed."""
         self.settings = settings or Settings()
         self.hub, self.path = hub, path
         self.asked = Asked()
         self._base = base
-        self._known: set[str] = set()
+        self._starts = starts
         self._state = "starting"
         self._report: dict[str, Any] | None = None
         self._verdict: dict[str, Any] | None = None
@@ -52,8 +56,9 @@ class Watcher:
         url = self.settings.health_url
         where = health.endpoint([], url) if url else None
         self._attempt = Attempt(
-            self._reading, Tail(path), self.asked, self._say, self._show, where=where, limits=limits
-        )
+            self._reading, starts.tail() if starts else Tail(path), self.asked, self._say, self._show, where=where,
+            limits=limits,
+        )  # fmt: skip
 
     def stop(self) -> None:
         """Ends the watch."""
@@ -79,6 +84,8 @@ class Watcher:
         rule = cause.rule.id if cause else None
         outcome = Outcome("crashed" if state == "crashed" else "stopped", "the watch was ended", rule, was_ready=True)
         self._say(Told("over", outcome.text, {"state": outcome.state, "rule": rule, "status": outcome.status}))
+        if self._starts is not None:
+            self._starts.close()
         return outcome
 
     def _say(self, told: Told) -> None:
@@ -95,21 +102,28 @@ class Watcher:
             self._state = status.state if status.state in ("crashed", "stopped") else self._state
         if told.kind in UNNAMED and self._verdict is None:
             self._report = scrubbed(to_json(status, str(self.path), self._base, near=True))
+        news = self.hub.stamp(told.kind, mask(told.text), dict(told.data))
+        if self._starts is not None:  # written down before it is told
+            self._starts.note(news, told.key, status, self._state)
         if told.kind in ("verdict", "again", *UNNAMED):
             self._show()
-        self.hub.publish(told.kind, mask(told.text), dict(told.data))
+        self.hub.tell(news)
         if told.kind == "verdict" and status.cause is not None:
             self._report = report = scrubbed(to_json(status, str(self.path), self._base, near=True))
             self._show()
             cause = next(verdict for verdict in report["verdicts"] if verdict["role"] == "cause")
-            data = {"rule": cause["rule"], "remedies": cause["remedies"]}
-            self.hub.publish("remedies", f"{len(cause['remedies'])} remedies", data)
+            data = {"rule": cause["rule"], "remedies": cause["remedies"], "evidence": cause["evidence"]}
+            news = self.hub.stamp("remedies", f"{len(cause['remedies'])} remedies", data)
+            if self._starts is not None:
+                self._starts.note(news, "", status, self._state)
+            self.hub.tell(news)
 
     def _show(self) -> None:
         status = self._reading.status
         self.hub.status = {
-            "schema": 1, "run": None, "state": self._state, "attempt": 1,
-            "argv": mask_argv(status.argv) if status.argv else None, "began": None,
+            "schema": 1, "run": self._starts.run if self._starts else None, "state": self._state, "attempt": 1,
+            "argv": mask_argv(status.argv) if status.argv else None,
+            "began": self._starts.began if self._starts else None,
             "log": str(self.path), "pid": None, "verdict": self._verdict, "report": self._report, "offers": [],
             "attempts": [], "mode": "off", "lines": self._reading.last_lines(),
             **self._reading.snapshot(time.monotonic()),

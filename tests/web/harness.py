@@ -18,7 +18,7 @@ from app.history import FileHistory
 from app.hub import Hub
 from app.ladder import Launch
 from app.service import Served, Service
-from app.serving import Stored
+from app.serving import Stored, watched
 from app.supervisor import Settings
 from app.targets import Patience
 from app.web.access import Access, Rates
@@ -109,6 +109,31 @@ def events(running: Running, last: str = "", path: str = "/api/targets/server/ev
 
 
 @contextmanager
+def watching(folder: Path, log: Path) -> Iterator[Running]:
+    """Watches a log as the target `server`, with its history below `folder`."""
+    root = folder / "state"
+    target = watched("server", log, Settings(), root / "targets" / "server", base())
+    stored = Stored(root, [target]).open()
+    service = Service(base(), root, {"server": target}, stored.store)
+    service.opening.set()
+    web = Web(Listen("127.0.0.1", 0), lambda: create_app(service, OPEN))
+    thread = threading.Thread(target=target.run, name="watch")
+    web.start()
+    thread.start()
+    try:
+        assert web.wait(), web.failure
+        with httpx.Client(base_url=web.url, timeout=20, trust_env=False) as client:
+            yield Running(web.url, client, [], service, web)
+    finally:
+        target.stop()
+        thread.join(20)
+        stuck = thread.is_alive()
+        web.stop()
+        stored.close()
+        assert not stuck, "the watch did not stop"
+
+
+@contextmanager
 def serving(
     folder: Path,
     engines: Sequence[Sequence[str]],
@@ -116,6 +141,7 @@ def serving(
     access: Access = OPEN,
     begin: bool = True,
     token: str | None = None,
+    database: str | None = None,
 ) -> Iterator[Running]:
     """Serves these command lines as targets (`server` where there is one)."""
     settings = settings or Settings(mode="ask", release="0.5.9")
@@ -127,7 +153,7 @@ def serving(
                FileHistory(root / "history.jsonl"), stay=True)
         for name, argv in zip(names, engines, strict=True)
     ]  # fmt: skip
-    stored = Stored.open(root, served)
+    stored = Stored(root, served, database).open()
     service = Service(base(), root, {each.name: each for each in served}, stored.store)
     service.opening.set()
     web = Web(Listen("127.0.0.1", 0), lambda: create_app(service, access))
