@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -135,6 +137,13 @@ def read_proc(pid: int) -> tuple[Waiting, ...]:
     return tuple(found)
 
 
+def find_pyspy(pid: int) -> str | None:
+    """The py-spy in PATH, or beside our own Python, or beside that of the process; None when there is none."""
+    python = _text(f"/proc/{pid}/cmdline").partition("\0")[0]
+    places = [None, os.path.dirname(sys.executable), *([os.path.dirname(python)] if os.path.isabs(python) else [])]
+    return next((found for place in places if (found := shutil.which("py-spy", path=place))), None)
+
+
 def _run_pyspy(pyspy: str, pid: int, seconds: float) -> tuple[tuple[Thread, ...], str]:
     """The Python threads of a process and "", or none and the reason."""
     try:
@@ -176,15 +185,16 @@ def _stack(process: Process, pyspy: str | None, seconds: Callable[[], float]) ->
 def collect(processes: Iterable[Process], seconds: float = 30.0, pyspy: str | None = None) -> list[Stack]:
     """The stacks of all these processes, in their order, a few at a time and within about `seconds`.
 
-    `pyspy` is the py-spy to run (None: the one in PATH, "": none). Where it gives nothing, because it is not there,
+    `pyspy` is the py-spy to run (None: the one in PATH, or beside our own Python or that of the process, for SGLang
+    brings one along; "": none). Where it gives nothing, because it is not there,
     may not look into the process (it needs ptrace: the same user and `kernel.yama.ptrace_scope` 0, or root) or takes
     too long, /proc tells less. py-spy halts a process for the moment of its look. Never raises for a process that
     ends meanwhile.
     """
     end = time.monotonic() + seconds
-    tool = shutil.which("py-spy") if pyspy is None else pyspy
 
     def one(process: Process) -> Stack:
+        tool = find_pyspy(process.pid) if pyspy is None else pyspy
         return _stack(process, tool or None, lambda: min(EACH, end - time.monotonic()))
 
     with ThreadPoolExecutor(max_workers=4) as pool:
