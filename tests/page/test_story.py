@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.edges.replay import HEALTHY, STORY, engine, scene
+import pytest
+
+from tests.edges.replay import FIXTURES, HEALTHY, STORY, engine, scene
 from tests.edges.servers import free_port
 from tests.page.browser import Opened, faults, fronted
 from tests.web.harness import serving
 from tests.web.test_story import UNKNOWN
 
 PIECEWISE = "--enable-piecewise-cuda-graph"
+RELAUNCH = FIXTURES / "founding-story-relaunch" / "server.log"
 
 
 def story(folder: Path) -> tuple[list[str], Path, Path]:
@@ -111,6 +114,37 @@ def test_back_to_the_last_good_launch(tmp_path: Path, opened: Opened) -> None:
         dialog.get_by_role("button", name="Restart", exact=True).click()
         page.locator(".hero[data-state=ready]").wait_for()
         assert running.get("/api/targets/server")["argv"] == argv
+
+
+def test_an_earlier_good_start_is_drawn_behind(tmp_path: Path, opened: Opened) -> None:
+    gate = tmp_path / "may-go-on"
+    first = scene(
+        RELAUNCH, needs=["--mem-fraction-static"], health=True, gates=[["Capture cuda graph begin", str(gate)]]
+    )
+    argv = engine(tmp_path, [first, scene(RELAUNCH, health=True)], port=free_port())
+    with serving(tmp_path, [argv]) as running:
+        page = opened.page(running.url)
+        page.locator(".hero[data-state=ready]").wait_for()
+        assert page.locator(".key").is_hidden(), "there was none before"
+        running.post("/api/targets/server/restart", {"knobs": {"mem_fraction_static": 0.8}})
+        page.locator(".hero[data-state=starting]").wait_for()
+        done = page.locator(".phase[data-state=done]", has_text="loading the weights")
+        done.locator(".time", has_text="3:24").wait_for()
+        page.get_by_text("as long as it usually takes").wait_for()
+        behind, bar = done.locator(".usual").bounding_box(), done.locator(".bar").bounding_box()
+        assert behind["width"] == pytest.approx(bar["width"], abs=3), "the same log takes as long"
+        coming = page.locator(".phase[data-state=pending]", has_text="capturing the decode CUDA graphs")
+        assert coming.locator(".time").inner_text() == "~1:46"
+        assert coming.locator(".usual").bounding_box()["width"] > 20
+        assert page.locator('.figure[data-name="until"]').inner_text().startswith("Until ready\nabout ")
+        figures = page.locator('.figure[data-name="idle"]')
+        assert "is normal here" in figures.inner_text()
+        assert faults(page) == []
+        gate.touch()
+        page.locator(".hero[data-state=ready]").wait_for()
+        page.locator(".history > li").nth(1).wait_for()
+        plot = page.locator(".history .stack").first.locator("span")
+        assert plot.count() >= 3, "one piece a phase"
 
 
 def test_why_it_was_not_another_cause(tmp_path: Path, opened: Opened) -> None:

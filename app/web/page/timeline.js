@@ -28,16 +28,17 @@ export class Timeline {
     const usual = target.usual ?? {};
     const live = target.state === "starting";
     const counts = live || target.state === "stalled";
-    const shown = phases.filter((phase) => ["running", "done", "skipped"].includes(phase.state));
+    const awaited = (/** @type {Phase} */ phase) => live && phase.state === "pending" && usual[phase.id] > 0;
+    const shown = phases.filter((phase) => ["running", "done", "skipped"].includes(phase.state) || awaited(phase));
     let at = 0;
     let before = 0;
     const places = shown.map((phase) => {
       const running = phase.state === "running";
       const took = (phase.seconds ?? 0) + (running && counts ? age : 0);
       const left = running && live ? (phase.left?.seconds ?? 0) : 0;
-      const place = { phase, start: at, took, left, usualStart: before, usual: Number(usual[phase.id] ?? 0) };
+      const place = { phase, start: at, took, left, usualStart: phase.state === "pending" ? Math.max(before, at) : before, usual: Number(usual[phase.id] ?? 0) };
       at += took + left;
-      before += place.usual;
+      before = place.usualStart + place.usual;
       return place;
     });
     const all = Math.max(at, before, 1);
@@ -48,7 +49,7 @@ export class Timeline {
       if (this.list.children[index] !== row.item) this.list.insertBefore(row.item, this.list.children[index] ?? null);
       this.draw(row, place, all, target.state);
     });
-    const coming = phases.filter((phase) => phase.state === "pending");
+    const coming = phases.filter((phase) => phase.state === "pending" && !awaited(phase));
     const names = coming.map((phase) => phase.title);
     say(this.rest, live && names.length ? `May still come: ${names.join(", ")}` : "");
     this.rest.hidden = !this.rest.textContent;
@@ -70,12 +71,13 @@ export class Timeline {
     row.usual.style.width = share(place.usual);
     row.bar.style.left = `min(${share(start)}, 100% - 4px)`;
     row.bar.style.width = `max(${share(took + left)}, 4px)`;
-    row.bar.hidden = phase.state === "skipped";
+    row.bar.hidden = phase.state === "skipped" || phase.state === "pending";
     const counted = phase.total ? Math.min(1, (phase.done ?? 0) / phase.total) : left ? took / (took + left) : null;
     row.fill.style.width = phase.state === "running" && counted !== null ? `${100 * counted}%` : "100%";
     row.item.dataset.open = String(phase.state === "running" && !failed && counted === null);
     const count = phase.total ? `${phase.done ?? 0} of ${phase.total}` : "";
     if (phase.state === "skipped") return this.words(row, "skipped", phase.text, look);
+    if (phase.state === "pending") return this.words(row, `~${clock(place.usual)}`, "", look);
     const time = phase.seconds === null && phase.state !== "running" ? "" : clock(took);
     const more = phase.state === "running" && !failed && phase.left && phase.left.seconds >= 1 ? `${leftWords(phase.left)} left` : "";
     const waits = phase.stragglers?.length ? `waiting for ${phase.stragglers.join(", ")}` : "";
@@ -87,7 +89,7 @@ export class Timeline {
   words(row, time, note, look) {
     say(row.time, time);
     say(row.note, note);
-    say(row.word, `, ${look}${note ? ": " : ""}`);
+    say(row.word, `, ${look === "pending" ? "still to come, usually" : look}${note ? ": " : ""}`);
   }
 }
 

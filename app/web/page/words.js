@@ -42,9 +42,8 @@ export function clock(seconds) {
 export function spoken(seconds) {
   const whole = Math.max(0, Math.round(seconds));
   if (whole < 60) return `${seconds < 10 && seconds % 1 ? seconds.toFixed(1) : whole} s`;
-  const hours = Math.floor(whole / 3600);
-  const rest = `${Math.floor(whole / 60) % 60} min ${whole % 60} s`;
-  return hours ? `${hours} h ${rest}` : rest;
+  const parts = [[Math.floor(whole / 3600), "h"], [Math.floor(whole / 60) % 60, "min"], [whole % 60, "s"]];
+  return parts.filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`).join(" ");
 }
 
 /** @typedef {{seconds: number, low: number, high: number, source: string}} Left */
