@@ -20,6 +20,7 @@ from app.targets.processes import look
 from app.web.access import hashed, new_token
 from tests.edges.replay import HEALTHY, ROOT, STORY, engine, scene, sweep
 from tests.edges.servers import free_port, until
+from tests.web.test_webhooks import listening
 
 PIECEWISE = "--enable-piecewise-cuda-graph"
 CAUSE = "dynamo/flashinfer-fp4-jit-under-dynamo"
@@ -171,3 +172,24 @@ def test_what_others_can_reach_needs_a_token(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=30)
     assert done.returncode == 2
     assert "others can reach 0.0.0.0: put a token into BRINGUP_CONTROL_TOKEN" in done.stderr
+
+
+def test_a_webhook_that_is_down_at_the_end_is_told_by_the_next_service(tmp_path: Path) -> None:
+    port = free_port()
+    crash = scene(STORY, needs=[PIECEWISE], exit=-9)
+    hook = f'[[webhooks]]\nurl = "http://127.0.0.1:{port}/x"\nevents = ["verdict", "end"]\n'
+    config = write(tmp_path, engine(tmp_path, [crash], PIECEWISE), more="start = true\n" + hook)
+    with program(tmp_path, "serve", config) as first:
+        until(lambda: "start" in first.target()["can"], "the end of the run")  # type: ignore[operator]
+        begun = time.monotonic()
+        assert first.end() == 0
+        assert time.monotonic() - begun < 3
+        assert (
+            "2 events could not be delivered: kept and sent by the next bringup" in (tmp_path / "err.txt").read_text()
+        )
+    config.write_text(config.read_text().replace("start = true", "start = false"))
+    with listening(port=port) as listener, program(tmp_path, "serve", config) as second:
+        until(lambda: len(listener.taken) == 2, "both events")
+        assert [json.loads(body)["event"] for _, body in listener.taken] == ["verdict", "end"]
+        assert second.end() == 0
+        assert "2 events from before wait and are sent first" in (tmp_path / "err.txt").read_text()
