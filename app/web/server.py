@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 GRACE = 2
 """Seconds that open requests have when the server ends."""
+TICK = 0.5
+"""Seconds between two looks whether it shall end."""
 
 
 class ListenError(Exception):
@@ -76,6 +78,8 @@ class Web:
 
     def _work(self) -> None:
         try:
+            import asyncio
+
             import uvicorn
 
             self._app = app = self._make()
@@ -89,6 +93,11 @@ class Web:
                 async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                     await super().startup(sockets)
                     up.set()
+
+                async def main_loop(self) -> None:
+                    # As uvicorn's own, which wakes an idle machine ten times a second.
+                    while not await self.on_tick(0):
+                        await asyncio.sleep(TICK)
 
                 async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
                     from app.web.app import close_streams
