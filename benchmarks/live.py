@@ -28,6 +28,7 @@ from app.knowledge import Base, load
 from app.outcome import Settings
 from app.reading import Reading
 from app.runs import Run
+from app.service import Watched
 from app.supervisor import Supervisor
 from app.watcher import Watcher
 
@@ -113,6 +114,53 @@ def latency(base: Base, crashes: int, noise: str) -> str:
     late.sort()
     half, most, worst = (late[min(len(late) - 1, int(len(late) * share))] for share in (0.5, 0.99, 0.9999))
     return f"| decisive byte → verdict, {noise} ({crashes} crashes) | {half:.1f} ms | {most:.1f} ms | {worst:.1f} ms |"
+
+
+def at_client(base: Base, crashes: int = 100) -> str:
+    """As `latency`, to the moment at which a client of the event stream has the verdict: through the web server and a
+    socket, with the client on a thread of this process."""
+    from app.service import Service
+    from app.web.access import Access
+    from app.web.app import create_app
+    from app.web.server import Listen, Web
+
+    late = []
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "server.log")
+        writer = subprocess.Popen(
+            [sys.executable, __file__, "write", str(log), "quiet"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+        assert writer.stdin
+        assert writer.stdout
+        for _ in range(crashes):
+            log.unlink(missing_ok=True)
+            log.touch()
+            watcher = Watcher(base, Hub(), log)
+            target = Watched("server", watcher, Path(folder))
+            service = Service(None, Path(folder), {"server": target})  # type: ignore[arg-type]
+            web = Web(Listen("127.0.0.1", 0), lambda service=service: create_app(service, Access()))
+            web.start()
+            web.wait()
+            thread = threading.Thread(target=watcher.run)
+            thread.start()
+            with socket.create_connection(("127.0.0.1", web.listen.port), 10) as client:
+                client.sendall(b"GET /api/targets/server/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                seen = client.recv(1 << 20)
+                writer.stdin.write("\n")
+                writer.stdin.flush()
+                while f'"{CAUSE}"'.encode() not in seen:
+                    seen = seen[-4096:] + client.recv(1 << 20)
+                at = time.monotonic_ns()
+            late.append((at - int(writer.stdout.readline())) / 1e6)
+            watcher.stop()
+            thread.join()
+            web.stop()
+        writer.stdin.close()
+        writer.wait()
+    late.sort()
+    half, most, worst = late[len(late) // 2], late[int(len(late) * 0.99)], late[-1]
+    return f"| decisive byte → verdict at a client ({crashes} crashes) | {half:.1f} ms | {most:.1f} ms | {worst:.1f} ms |"
 
 
 def relaunch(base: Base, runs: int = 30) -> str:
@@ -220,6 +268,7 @@ def main() -> None:
     print(memory(), flush=True)
     for noise in ("quiet", "20 MB/s"):
         print(latency(base, crashes, noise), flush=True)
+    print(at_client(base), flush=True)
 
 
 if __name__ == "__main__":
