@@ -14,7 +14,8 @@ from typing import Any
 
 CRI = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) (?P<flag>[FP])(?: |$)")
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ")
-JOURNAL = re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ (?P<unit>[^\s\[:]+)(?:\[\d+\])?: ?")
+JOURNAL = re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? (?:[\w.-]+ (?P<unit>[^\s\[:]+)(?:\[\d+\])?: ?)?")
+"""journald's, or the time alone as `ts` writes it."""
 LEVEL = re.compile(
     r"(?:ERROR|CRITICAL|WARNING|INFO): +(?=(?:  )?File \"|Traceback \(|(?:\w+\.)*[A-Z]\w+(?:Error|Exception)\b)"
 )
@@ -34,6 +35,8 @@ ISO_JOURNAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?[+-]\d{4} \S+
 BARE_STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? (?=[^-|\s]|  )")
 QUOTED = re.compile(r"(?:> ?)+(?=\S|  )")
 BEFORE_FRAME = re.compile(r"(?P<carrier>[^\"\n]{1,80}?[\s|>:\]])  File \"[^\"\n]{1,400}\", line \d+, in ")
+PADDED = re.compile(r" +\d+(?::|\s?[|│])\s")
+"""The number of a task or a line, set flush right: of all that begins with a blank this alone is a carrier."""
 DIGITS = re.compile(r"\d+")
 SPLIT = 16_000
 """docker cuts longer lines into several JSON objects of which only the last ends in a newline."""
@@ -113,9 +116,14 @@ class Carriers:
 
     def learn(self, text: str) -> None:
         """Remember what stands before a frame, with any number where it has one. `text` has no engine prefix."""
-        if '  File "' not in text[:120] or text[:1].isspace() or (found := BEFORE_FRAME.match(text)) is None:
+        if '  File "' not in text[:120] or (found := BEFORE_FRAME.match(text)) is None:
             return
-        shape = r"\d+".join(map(re.escape, DIGITS.split(found["carrier"])))
+        carrier = found["carrier"]
+        if carrier[:1].isspace() and PADDED.match(carrier) is None:
+            return
+        shape = r"\d+".join(map(re.escape, DIGITS.split(carrier.lstrip(" "))))
+        if carrier[:1] == " ":
+            shape = " *" + shape
         if shape not in self._learned and len(self._learned) < LEARNED:
             self._learned[shape] = re.compile(shape)
 

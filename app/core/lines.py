@@ -14,7 +14,8 @@ class Line:
     without carrier (docker, journald …), ANSI colours and engine prefix, right-stripped. `rank` is the rank or process
     the prefix names ("TP0 EP0", "Worker_TP1", "rank3"), "" when it names none. `prefixed` tells whether an engine
     prefix was there, which is what starts a new record; `source` is the place the prefix names ("core.py:708"), `time`
-    its time as written, `level` its first letter ("E", "W"), "" where the prefix tells none.
+    its time as written, `level` its first letter ("E", "W"), "" where the prefix tells none. `wrapped` tells that it goes on
+    with the line above, which was too long for the box it was drawn in.
     """
 
     number: int
@@ -24,3 +25,4 @@ class Line:
     source: str = ""
     prefixed: bool = False
     level: str = ""
+    wrapped: bool = False

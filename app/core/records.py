@@ -127,8 +127,13 @@ class Record:
 
     @cached_property
     def text(self) -> str:
-        """All lines, joined by newlines. Read it once the record is complete."""
-        return "\n".join(line.text for line in self.lines)
+        """All lines, joined by newlines (a wrapped one by a blank). Read it once the record is complete."""
+        text = "\n".join(line.text for line in self.lines)
+        for place, line in enumerate(self.lines):
+            if line.wrapped and place:
+                start = self._starts[place]
+                text = f"{text[: start - 1]} {text[start:]}"
+        return text
 
     def line_at(self, position: int) -> Line:
         """The line that holds the character at `position` of `text`."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .carriers import Carriers
+from .drawn import Drawn, may_concern
 from .lines import Line
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Reader:
         self._prefixes = prefixes
         self._glued = glued
         self._carriers = Carriers()
+        self._drawn = Drawn()
 
     def read(self, raw: bytes, number: int) -> Iterator[Line]:
         """The lines in one segment; `number` is the physical line it stands on."""
@@ -85,6 +87,7 @@ class Reader:
         if "\x1b" in text:
             text = ANSI.sub("", text)
         text = CONTROL.sub("", text)
+        drawn = self._drawn
         for carrier_rank, inner in self._carriers.strip(text):
             if inner is not text and text[:1] == "{":  # JSON spells them out
                 inner = CONTROL.sub("", ANSI.sub("", inner))
@@ -92,7 +95,10 @@ class Reader:
                 line = self._line(piece, number, carrier_rank)
                 if not line.prefixed and line.rank == carrier_rank:
                     self._carriers.learn(line.text)
-                yield line
+                if drawn.open or may_concern(line.text):
+                    yield from drawn.read(line)
+                else:
+                    yield line
 
     def _line(self, text: str, number: int, carrier_rank: str) -> Line:
         # no prefix begins with a blank (app.core.engines sees to it), and most lines of a traceback do

@@ -170,6 +170,8 @@ def _parse(lines: list[Line]) -> Iterator[Raised]:
             elif not now.user and (found := BARE.match(plain)) and _indent(text) <= now.indent:
                 yield from _done(now)
                 now = _begin(found["type"], found["message"], line)
+            elif line.wrapped:
+                now.message[-1] += " " + text.strip()
             elif not now.user and len(now.message) < MESSAGE_LINES and (text[:1].isspace() or plain):
                 now.message.append(text.strip())
             continue
