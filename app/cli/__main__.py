@@ -1,0 +1,5 @@
+"""`python -m app.cli`: the same as `bringup`."""
+
+from . import main
+
+main()
