@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import html
-import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query
+from fastapi import FastAPI, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
@@ -22,6 +20,7 @@ from app.web.access import Access
 from app.web.guard import Guard
 from app.web.metrics import Tally
 from app.web.problems import documented
+from app.web.reference import reference
 from app.web.state import State
 from app.web.stream import Broadcast
 
@@ -125,9 +124,9 @@ def _add_pages(app: FastAPI, state: State) -> None:
         return JSONResponse({"audit": await run_in_threadpool(state.audit.last, count)})
 
     @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
+    async def docs(request: Request) -> Response:
         """The OpenAPI document for people: one page, no scripts, nothing from elsewhere."""
-        return HTMLResponse("".join(_page(app.openapi())))
+        return HTMLResponse(reference(app.openapi(), str(request.base_url)))
 
 
 def _add_schemas(app: FastAPI) -> None:
@@ -143,33 +142,3 @@ def _add_schemas(app: FastAPI) -> None:
         return document
 
     app.openapi = with_problems  # type: ignore[method-assign]
-
-
-def _page(document: dict[str, Any]) -> Iterator[str]:
-    yield "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-    yield "<title>bringup API</title><style>"
-    yield "body{font:16px/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-    yield "code,pre{font:14px ui-monospace,monospace}pre{overflow:auto;padding:.7rem;border:1px solid #8886}"
-    yield "h2{margin-top:2.5rem}:root{color-scheme:light dark}</style>"
-    info = {name: html.escape(text) for name, text in document["info"].items()}
-    yield f"<h1>bringup {info['version']}</h1><p>{info['description']}</p>"
-    yield "<p><a href='/openapi.json'>openapi.json</a></p>"
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            yield f"<h2><code>{method.upper()} {html.escape(path)}</code></h2>"
-            yield f"<p>{html.escape(operation.get('description', ''))}</p><ul>"
-            for each in operation.get("parameters", ()):
-                text = each.get("description") or each["schema"].get("description", "")
-                yield f"<li><code>{html.escape(each['name'])}</code> ({each['in']}) {html.escape(text)}"
-            yield "</ul>"
-            for name in _bodies(operation):
-                schema = document["components"]["schemas"].get(name, {})
-                shown = {"properties": schema.get("properties"), "examples": schema.get("examples")}
-                text = html.escape(json.dumps(shown, indent=1))
-                yield f"<details><summary>{name}</summary><pre>{text}</pre></details>"
-
-
-def _bodies(operation: dict[str, Any]) -> list[str]:
-    """The names of the schemas of a body and of its good answers."""
-    text = json.dumps([operation.get("requestBody"), {k: v for k, v in operation["responses"].items() if k < "300"}])
-    return sorted({part.partition('"')[0] for part in text.split("#/components/schemas/")[1:]})

@@ -175,7 +175,7 @@ def routes(state: State) -> APIRouter:
     @router.get("/runs/{run}/diff/{other}", response_model=models.DiffOut, responses=documented(404, 422, 503))
     async def diff(
         run: Id,
-        other: Annotated[str, Path(pattern=rf"{PATTERN}|^good$", description="A run, or `good`: the last that served")],
+        other: Annotated[str, Path(pattern=rf"{PATTERN}|^good$", description="A run, or `good`: the last that served", examples=["good"])],
         attempt: Number = None, other_attempt: Number = None,
     ) -> Response:  # fmt: skip
         """What this attempt has otherwise than another one: command line, variables, versions, seconds by phase."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.edges.replay import STORY, engine, scene
 from tests.edges.servers import free_port
-from tests.page.browser import Opened, faults
+from tests.page.browser import Opened, faults, fronted
 from tests.web.harness import serving
 
 PIECEWISE = "--enable-piecewise-cuda-graph"
@@ -72,3 +72,21 @@ def test_the_keyboard_alone_gets_to_the_restart_and_back(tmp_path: Path, opened:
         page.locator("dialog").wait_for(state="detached")
         assert focused.inner_text() == "Restart with this…", "back where it was"
         assert all(url.startswith(running.url) for url in asked), asked
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_reference_of_the_api_needs_nothing_and_fits(tmp_path: Path, opened: Opened, scheme: str) -> None:
+    with serving(tmp_path, [["/no/such/engine"]], begin=False) as running, fronted(running.url, "/below") as front:
+        asked: list[str] = []
+        page = opened.page("about:blank")
+        page.emulate_media(color_scheme=scheme)
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{front.url}docs")
+        page.get_by_role("link", name="POST /api/targets/{target}/restart").click()
+        page.get_by_text('{"last_good": true}').wait_for()
+        page.locator("details > summary").first.click()
+        assert faults(page) == []
+        page.set_viewport_size({"width": 340, "height": 700})
+        assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+        assert all(url.startswith(front.url) for url in asked), asked
+        assert len(asked) >= 3, "the page, its style and its picture"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ from app.service import Watched
 from app.supervisor import Settings
 from app.turning import Refusal, last_good
 from app.watcher import Watcher
+from app.web.reference import example, lines_to_try
 from tests.edges.replay import HEALTHY, STORY, base, engine, scene
 from tests.edges.servers import free_port
 from tests.web.harness import serving
@@ -175,6 +180,37 @@ def test_a_target_that_is_not_there(tmp_path: Path) -> None:
         assert [target["name"] for target in running.get("/api/targets")["targets"]] == ["t0", "t1"]
         assert running.get("/api/nothing", 404)["status"] == 404
         assert running.client.put("/api/targets").status_code == 405
+
+
+def test_the_reference_has_a_line_to_try_for_every_route(tmp_path: Path) -> None:
+    with serving(tmp_path, [["/no/such/engine"]], begin=False) as running:
+        document = running.get("/openapi.json")
         page = running.client.get("/docs").text
-        assert "/api/targets/{target}/restart" in page
         assert "<script" not in page
+        assert not re.findall(r"""(?:src|href)=['"]?(?:https?:)?//""", page), "nothing from elsewhere"
+        lines = [html.unescape(line) for line in re.findall(r"aria-label='A line to try'>(.*?)</pre>", page, re.DOTALL)]
+        assert {line.split()[0] for line in lines} == {"curl"}
+        for path, methods in document["paths"].items():
+            for method, operation in methods.items():
+                assert f"<b>{method.upper()}</b> {path}" in page
+                (*_, sample) = lines_to_try(path, method, operation, document, running.url)
+                assert sample in lines
+                words = shlex.split(sample)
+                url = next(word for word in words if word.startswith(running.url))
+                if path.endswith("/events") or "@server.log" in words:
+                    continue
+                if "--json" in words:
+                    answer = running.client.post(url, json=json.loads(words[words.index("--json") + 1]))
+                else:
+                    answer = running.client.request(method.upper(), url)
+                assert str(answer.status_code) in operation["responses"], sample
+                assert answer.status_code not in (400, 422, 500), f"{sample}: {answer.text}"
+
+
+def test_examples_come_from_the_schemas() -> None:
+    document = {
+        "components": {"schemas": {"A": {"properties": {"b": {"anyOf": [{"type": "null"}, {"type": "integer"}]}}}}}
+    }
+    assert example({"$ref": "#/components/schemas/A"}, document) == {"b": 1}
+    assert example({"type": "array", "items": {"type": "string", "examples": ["x"]}}, document) == ["x"]
+    assert example({"type": "object", "default": None}, document) is None
