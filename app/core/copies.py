@@ -20,7 +20,7 @@ from typing import Any
 
 HEAD = 256 * 1024
 """How many bytes decide what was done to a log."""
-WHOLE = 16 * 1024 * 1024
+WHOLE = 8 * 1024 * 1024
 """A log up to this size may be put in another order or have its lines joined; of a larger one only single lines are mended."""
 CHUNK = 256 * 1024
 LONGEST = 1024 * 1024
@@ -319,9 +319,13 @@ def _from_json(rows: Iterator[Row]) -> Iterator[Row]:
         for item in _items(value):
             message, when = _message(item)
             if message is not None:
-                needle = json.dumps(message.partition("\n")[0][:40], ensure_ascii=False)[1:-1]
-                place = max(place, whole.find(needle, place, end))
-                yield from _entry(line(place), _stamp(when), message)
+                found = -1
+                for escaped in (False, True):  # either is a way to write it
+                    needle = json.dumps(message.partition("\n")[0], ensure_ascii=escaped)[1:-1]
+                    if found < 0 and needle:
+                        found = whole.find(needle, place, end)
+                yield from _entry(line(max(place, found)), _stamp(when), message)
+                place = max(place, found + len(needle))
     yield from between(behind, len(whole))
 
 
@@ -384,7 +388,7 @@ def _from_verbose(rows: Iterator[Row]) -> Iterator[Row]:
             inside = False
 
 
-def _csv_column(rows: Sequence[str], first: str) -> tuple[int, int | None, str] | None:
+def _csv_column(rows: Sequence[str], first: str) -> tuple[int, int, str] | None:
     """(column of the message, of the time, delimiter) of a table with a heading."""
     import csv
 
@@ -401,12 +405,21 @@ def _csv_column(rows: Sequence[str], first: str) -> tuple[int, int | None, str] 
         if place is None or len(names) < 2 or not all(re.fullmatch(r"[\w@./ -]{1,40}", name) for name in names):
             continue
         when = next((names.index(name) for name in TIMES if name in names), None)
-        if when is not None:
+        if when is None:
+            continue
+        try:
+            table = [
+                fields for fields in csv.reader((text + "\n" for text in rows[1:200]), delimiter=delimiter) if fields
+            ]
+        except csv.Error:
+            continue
+        whole = sum(1 for fields in table if len(fields) == len(names) and _stamp(fields[when]))
+        if whole >= 0.9 * len(table) - 1:  # the last one may be cut off
             return place, when, delimiter
     return None
 
 
-def _from_csv(rows: Iterator[Row], place: int, when: int | None, delimiter: str) -> Iterator[Row]:
+def _from_csv(rows: Iterator[Row], place: int, when: int, delimiter: str) -> Iterator[Row]:
     import csv
 
     numbers: list[int] = []
@@ -414,22 +427,19 @@ def _from_csv(rows: Iterator[Row], place: int, when: int | None, delimiter: str)
     def lines() -> Iterator[str]:
         for number, text in rows:
             numbers.append(number)
-            yield text.lstrip("\ufeff").replace("\0", "") + "\n"
+            yield text.lstrip("\ufeff").replace("\0", "").replace("\r", " ") + "\n"
 
     csv.field_size_limit(WHOLE)
     reader = csv.reader(lines(), delimiter=delimiter)
     next(reader, None)
     before = reader.line_num
-    try:
-        for fields in reader:
-            number, before = numbers[before], reader.line_num
-            if len(fields) > place:
-                stamp = _stamp(fields[when]) if when is not None and len(fields) > when else ""
-                yield from (
-                    (number + step, text) for step, (_, text) in enumerate(_entry(number, stamp, fields[place]))
-                )
-    except csv.Error:
-        return
+    for fields in reader:
+        number, before = numbers[before], reader.line_num
+        if len(fields) > max(place, when):
+            for step, (_, text) in enumerate(_entry(number, _stamp(fields[when]), fields[place])):
+                yield number + step, text
+        elif fields:
+            yield number, delimiter.join(fields)
 
 
 # What is the same on every line
@@ -651,61 +661,69 @@ def time_of(text: str) -> tuple[int, tuple[str, str]] | None:
 
 def _newest_first(sample: Sequence[Row]) -> tuple[str, Mend, bool] | None:
     """Most times run backwards, or tracebacks stand on their heads."""
+    times = [time_of(text) for _, text in sample]
     last: dict[int, tuple[str, str]] = {}
     ups = downs = 0
-    for _, text in sample:
-        if (found := time_of(text)) is not None:
-            before = last.get(found[0])
-            if before is not None and before != found[1]:
-                ups, downs = (ups + 1, downs) if before < found[1] else (ups, downs + 1)
+    for found in times:
+        if found is not None:
+            before = last.get(found[0], found[1])
+            ups, downs = ups + (before < found[1]), downs + (before > found[1])
             last[found[0]] = found[1]
-    upright, reversed_ = _tracebacks([text for _, text in sample])
-    by_time = downs >= 3 and downs >= 9 * ups
-    by_line = reversed_ > upright and ups == 0
-    if not by_time and not by_line:
+    upright, upturned, single = _tracebacks([text for _, text in sample])
+    if not (downs >= 3 and downs >= 9 * ups) and not (upturned > upright and downs >= ups):
         return None
-    single = reversed_ > upright or (upright == 0 and all(time_of(text) for _, text in sample[:400] if text.strip()))
     said = "newest first: read from the bottom up"
-    return (said, _upside_down, True) if single else (said, _entries_upside_down, True)
+    if upturned > upright:
+        return said, _upside_down, True
+    return said, lambda rows: _entries_upside_down(rows, single > 0), True
 
 
-def _tracebacks(texts: Sequence[str]) -> tuple[int, int]:
-    """How many tracebacks stand upright, and how many have their frames above their head."""
-    upright = reversed_ = 0
-    plain = [_inner(text) for text in texts if text.strip()]
+def _tracebacks(texts: Sequence[str]) -> tuple[int, int, int]:
+    """How many tracebacks stand upright, how many have their frames above their head, and of how many upright ones every line
+    is an entry with a time of its own."""
+    upright = upturned = single = 0
+    plain = [text.replace('\\"', '"') if text.startswith("{") else text for text in texts if text.strip()]
     for place, text in enumerate(plain):
         if HEADER not in text:
             continue
         below = plain[place + 1] if place + 1 < len(plain) else ""
         if FRAME.search(below) or FRAME.search(text):
             upright += 1
+            single += not FRAME.search(text) and time_of(below) is not None
         elif place and FRAME.search(plain[place - 1]):  # between a head and the frames of another stands an exception
-            reversed_ += 1
-    return upright, reversed_
-
-
-def _inner(text: str) -> str:
-    return text.replace('\\"', '"') if text.startswith("{") else text
+            upturned += 1
+    return upright, upturned, single
 
 
 def _upside_down(rows: Iterator[Row]) -> Iterator[Row]:
-    yield from reversed([(number, text) for number, text in rows])
-
-
-def _entries_upside_down(rows: Iterator[Row]) -> Iterator[Row]:
-    """Entries of several lines keep their own order."""
-    entries: list[list[Row]] = [[]]
-    kind: int | None = None
+    numbers, texts = array("L"), []
     for number, text in rows:
-        found = time_of(text)
-        if found is not None and kind is None:
-            kind = found[0]
-        if found is not None and found[0] == kind and not text[:1].isspace():
-            entries.append([])
-        entries[-1].append((number, text))
-    yield from entries[0]
-    for entry in reversed(entries[1:]):
-        yield from entry
+        numbers.append(number)
+        texts.append(text)
+    while texts:
+        yield numbers.pop(), texts.pop()
+
+
+def _entries_upside_down(rows: Iterator[Row], one_time: bool) -> Iterator[Row]:
+    """Entries of several lines keep their own order; so do, with `one_time`, entries that share a time."""
+    numbers, texts, starts = array("L"), list[str](), array("L", [0])
+    kind = value = None
+    for number, text in rows:
+        found = time_of(text) if not text[:1].isspace() else None
+        if found is not None and kind in (None, found[0]):
+            if not (one_time and found[1] == value):
+                starts.append(len(texts))
+            kind, value = found
+        numbers.append(number)
+        texts.append(text)
+    for place in range(starts[1] if len(starts) > 1 else len(texts)):
+        yield numbers[place], texts[place]
+    end = len(texts)
+    for start in reversed(starts[1:]):
+        for place in range(start, end):
+            yield numbers[place], texts[place]
+        end = start
+        del texts[end:]
 
 
 LOOKS: tuple[Look, ...] = (

@@ -275,6 +275,19 @@ def newest_first_seconds(log: bytes) -> bytes:
 
 
 @shape
+def newest_first_one_time(log: bytes) -> bytes:
+    """Every line its own entry; lines written at once share a time and stand in the order they came in."""
+    rows = [[f"{iso(n)} {line}" for line in entry] for n, entry in enumerate(entries(log))]
+    return joined(row for entry in reversed(rows) for row in entry)
+
+
+@shape
+def tac(log: bytes) -> bytes:
+    """No times but the engine's own."""
+    return joined(reversed(lines(log)))
+
+
+@shape
 def newest_first_csv(log: bytes) -> bytes:
     rows = ['"{}","{}"'.format(iso(n), line.replace('"', '""')) for n, line in enumerate(lines(log))]
     return joined(["Date,Message", *reversed(rows)])
