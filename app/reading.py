@@ -36,6 +36,10 @@ UNSPOKEN = 900.0
 KEPT, LAST_LINES = 16 * 1024, 12
 """Bytes kept of the end of the log, and how many of its last lines are shown."""
 
+SHOWN = 2000
+"""Bytes of a bar's last drawing that are looked at."""
+
+_COUNT = re.compile(rb"(?<![\d./])(\d{1,9})/(\d{1,9})(?![\d./])")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -222,6 +226,9 @@ class Reading:
                 del self._kept_progress[phase]
                 left = self.left(phase, now)
                 data = {**item.data, "line": item.line, "left": left.to_json() if left else None}
+                state = next((each for each in self.status_phases() if each.id == phase), None)
+                if state is not None and data.get("done") == state.done:
+                    data["done"] = self._drawn_so_far(state)
                 told.append(Told("progress", item.text, data))
         return told
 
@@ -341,7 +348,8 @@ class Reading:
             if state.state == "running" and began is not None:
                 seconds = round((now - began) * self.pace, 1)
             phases.append({
-                "id": state.id, "title": state.title, "state": state.state, "done": state.done, "total": state.total,
+                "id": state.id, "title": state.title, "state": state.state, "done": self._drawn_so_far(state),
+                "total": state.total,
                 "seconds": seconds, "left": left.to_json() if left else None, "rate": round(rate, 3) if rate else None,
                 "silence": state.silence, "stragglers": list(state.stragglers), "text": state.text,
             })  # fmt: skip
@@ -358,6 +366,19 @@ class Reading:
             "memory": dict(facts.memory),
             "usual": {name: round(median(took), 1) for name, took in self._durations.items() if took},
         }
+
+    def _drawn_so_far(self, phase: Any) -> int | None:
+        """How far a bar is. Its last drawing is read only when the next one paints over it, which may take minutes; what
+        it says of the same total is shown already."""
+        done: int | None = phase.done
+        if phase.state != "running" or not phase.total or done is None or phase.id != self.facts.phase_id:
+            return done
+        end = self._end.rstrip(b"\r")  # some write it behind a drawing, not before it
+        drawing = end[max(end.rfind(b"\n"), end.rfind(b"\r")) + 1 :]
+        for found in _COUNT.finditer(drawing[-SHOWN:]):
+            if int(found[2]) == phase.total and done < int(found[1]) <= phase.total:
+                done = int(found[1])
+        return done
 
     def last_lines(self) -> list[str]:
         """The last lines of the log, a bar as it looks now, secrets masked."""
