@@ -8,7 +8,7 @@ import pytest
 
 from app.authoring import add_case, new_rule
 from app.cases import cases
-from app.checking import problems_of_case, problems_of_rule, slowest
+from app.checking import FRAMES, SLOW, problems_of_case, problems_of_rule, slowest
 from app.core.invalid import Problem
 from app.core.rules import rule_from
 from app.explain import explain_bytes
@@ -126,5 +126,14 @@ def test_every_mistake_in_a_rule_is_told_with_its_place(change: dict, path: tupl
 
 
 def test_patterns_that_backtrack_are_found() -> None:
-    assert slowest(r"fixed text") < 0.05
-    assert slowest(r"aaaa(?:\w|\s|a)*?(?:\w|\s|a)*?(?:\w|\s|a)*?!!") > 0.05
+    assert slowest(r"fixed text") < SLOW
+    assert slowest(r"aaaa(?:\w|\s|a)*?(?:\w|\s|a)*?(?:\w|\s|a)*?!!") > SLOW
+    assert slowest(r"fixed text[^\n]* and [^\n]* more") > SLOW, "slow on its own words only"
+    assert slowest(r"fixed text[^\n]{0,80} and [^\n]{0,80} more") < SLOW
+
+
+def test_patterns_for_frames_are_tried_on_frames() -> None:
+    pattern = r"model_\w*loader\.py in load"
+    assert slowest(pattern) > SLOW
+    assert slowest(pattern, *FRAMES) < SLOW
+    assert slowest(r"model_(?:\w+/?)+loader\.py in load", *FRAMES) > SLOW
