@@ -61,7 +61,7 @@ class Scribe:
         """Takes what there still is, if the data base lets it within a moment, and ends."""
         self._over.set()
         self._woken.set()
-        self._thread.join(0.5 if self.trouble else 5)
+        self._thread.join(0.5 if self.trouble else 1.5)
         if self._thread.is_alive() or self.trouble:
             self._say("not all runs are in the data base yet; the next bringup goes on with them")
         for news in self._news:

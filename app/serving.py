@@ -56,6 +56,8 @@ class Api:
 DEFAULT = "127.0.0.1:8420"
 DATABASE = "BRINGUP_DATABASE_URL"
 """The variable with the URL of a data base: unlike an option, no other user of the machine sees it."""
+OPENING = 0.5
+"""Seconds that the end waits for a data base that is still being opened; the next bringup writes what is missing."""
 AGAIN = 2.0
 """Seconds until a data base that is away is asked again."""
 Installed = Callable[[Sequence[str], Settings], Settings]
@@ -156,6 +158,9 @@ class Stored:
             self.refused = str(error)
             self._say(f"no history: {error}")
             raise ValueError(self.refused) from error
+        if self._over.is_set():  # the end came first
+            store.close()
+            return True
         if store.set_aside is not None:
             self._say(f"the data base was broken; it is now {store.set_aside}, a new one is made")
         if not first:
@@ -245,7 +250,7 @@ def beside(
         yield web
     finally:
         web.stop()
-        opener.join(10)
+        opener.join(OPENING)
         kept.close()
         if web.failure is not None:
             print(f"bringup: the web API has failed: {web.failure}", file=sys.stderr)
@@ -267,7 +272,7 @@ def _kept(stored: Stored | None) -> Iterator[None]:
     try:
         yield
     finally:
-        opener.join(10)
+        opener.join(OPENING)
         stored.close()
 
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from .options import AS_JSON, FOLDER, knowledge, with_options, with_rules
+from .options import AS_JSON, DATABASE, FOLDER, STATE_DIR, knowledge, with_options, with_rules
 
 NO_TUI = click.option("--no-tui", is_flag=True, help="Plain lines even on a terminal.")
+
+
+def a_name(_context: click.Context, _option: click.Parameter, text: str) -> str:
+    """A target's name, as bringup.toml takes it too."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", text):
+        raise click.BadParameter("letters, digits, dots, dashes and underscores; 63 at most")
+    return text
+
+
 FOLLOW = [
     click.option("--fallback", type=click.Choice(["off", "ask", "auto"]), default="ask", show_default=True,
                  help="After a failure: nothing, offer the remedies and ask, or take the safe ones by itself."),
     click.option("--max-attempts", type=click.IntRange(min=1), default=6, show_default=True, metavar="N",
                  help="How many starts at most, the first one included."),
-    click.option("--state-dir", type=FOLDER, metavar="DIR",
-                 help="Where runs, logs and the history are kept (default: $XDG_STATE_HOME/bringup)."),
     click.option("--log-dir", type=FOLDER, metavar="DIR",
                  help="Where each attempt's log goes (default: the run's own folder)."),
     click.option("--stop-timeout", type=click.FloatRange(min=0), default=20.0, show_default=True, metavar="SECONDS",
@@ -37,7 +45,12 @@ SEEN = [
     AS_JSON,
 ]  # fmt: skip
 
-
+KEPT = [
+    STATE_DIR,
+    DATABASE,
+    click.option("--name", default="server", show_default=True, metavar="NAME", callback=a_name,
+                 help="What the server is called in the history and the web API."),
+]  # fmt: skip
 API = [
     click.option("--listen", metavar="ADDRESS",
                  help="Where the web API listens (default: 127.0.0.1:8420, if that is free). What others can reach "
@@ -55,7 +68,7 @@ def follow_options(given: dict[str, Any]) -> Any:
     view = view_for(given["as_json"], given["no_tui"])
     return Options(
         settings_from(given, view), view, given.get("state_dir"), api_options(given), given.get("stay", False),
-        preflight=given.get("preflight", "off"),
+        given["database_url"], given["name"], given.get("preflight", "off"),
     )  # fmt: skip
 
 
@@ -80,7 +93,7 @@ Exit status:
 
 @click.command(context_settings={"allow_interspersed_args": False}, epilog=RUN_STATUSES)
 @click.argument("command", nargs=-1, required=True, metavar="-- CMD...", type=click.UNPROCESSED)
-@with_options(FOLLOW, SEEN, API)
+@with_options(FOLLOW, KEPT, SEEN, API)
 @click.option("--stay", is_flag=True, help="Stay after the end of the server: the web API can start it again.")
 @click.option(
     "--preflight", type=click.Choice(["off", "warn", "refuse"]), default="warn", show_default=True,
@@ -103,13 +116,14 @@ def run(command: tuple[str, ...], directories: tuple[Path, ...], disable: tuple[
 
 @click.command()
 @click.argument("file", type=FOLDER, metavar="FILE")
-@with_options(SEEN, API)
+@with_options(KEPT, SEEN, API)
 @with_rules
 def watch(file: Path, directories: tuple[Path, ...], disable: tuple[str, ...], **given: Any) -> None:
     """Follow the log FILE of a server that somebody else starts: phases, progress, and the verdict as it is written.
 
     FILE need not be there yet; rotation, truncation and restarts are followed. Ctrl-C ends the watch; the exit status is
-    then 1 when the last start in the log had failed, 0 otherwise, and 2 when the log cannot be read.
+    then 1 when the last start in the log had failed, 0 otherwise, and 2 when the log cannot be read. Every start in it is
+    kept as a run, with its verdict and a copy of its log.
     """
     from .. import live
 

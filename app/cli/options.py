@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
 FOLDER = click.Path(path_type=Path)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Every news as one JSON object a line.")
+STATE_DIR = click.option(
+    "--state-dir", type=FOLDER, metavar="DIR",
+    help="Where runs, logs and the history are kept (default: $XDG_STATE_HOME/bringup).",
+)  # fmt: skip
+DATABASE = click.option(
+    "--database-url", envvar="BRINGUP_DATABASE_URL", metavar="URL",
+    help="A PostgreSQL data base for the history, which several machines may share, instead of a file in the state "
+    "directory. A password is better put into BRINGUP_DATABASE_URL: others see command lines.",
+)  # fmt: skip
 TEXT_OR_JSON = click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 TIMEOUT = click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Seconds for each question."

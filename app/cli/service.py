@@ -7,18 +7,13 @@ from pathlib import Path
 
 import click
 
-from .options import AS_JSON, FOLDER, knowledge, with_rules
+from .options import AS_JSON, DATABASE, FOLDER, knowledge, with_rules
 
 
 @click.command("serve")
 @click.argument("config", type=FOLDER, metavar="FILE", default="bringup.toml")
 @click.option("--state-dir", type=FOLDER, metavar="DIR", help="Instead of the file's state-dir.")
-@click.option(
-    "--database-url",
-    envvar="BRINGUP_DATABASE_URL",
-    metavar="URL",
-    help="A PostgreSQL data base for the history, instead of a file in the state directory.",
-)
+@DATABASE
 @click.option("--check", is_flag=True, help="Only check the file.")
 @AS_JSON
 @with_rules

@@ -257,7 +257,11 @@ def test_killed_at_random_moments_it_goes_on_with_the_same_run(seed: int, tmp_pa
 def test_watch_follows_a_log_that_comes_later_and_its_next_start(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     process = subprocess.Popen(
-        bringup("watch", log, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True
+        bringup("watch", log, "--state-dir", tmp_path / "state", "--json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
     )
     assert process.stdout is not None
     try:

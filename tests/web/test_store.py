@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,6 +19,7 @@ from app.runs import Run
 from app.scribe import Scribe, prune
 from app.store import FILE, Store, StoreError
 from tests.edges.servers import free_port, until
+from tests.web.postgres import Postgres
 
 CAUSE = "memory/oom-during-weight-load"
 
@@ -62,51 +59,6 @@ class Journal:
     def end(self) -> None:
         self.run.finish({"state": "crashed"})
         self.run.close()
-
-
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A PostgreSQL server on loopback that ends with the tests."""
-    places = [
-        *sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True),
-        Path(shutil.which("initdb") or "/").parent,
-    ]
-    binaries = next((each for each in places if (each / "initdb").exists() and (each / "pg_isready").exists()), None)
-    if binaries is None:
-        pytest.skip("no PostgreSQL server is installed here (Debian: apt-get install postgresql)")
-    folder = tmp_path_factory.mktemp("pg")
-    own: dict[str, Any] = {}
-    if os.geteuid() == 0:  # it does not run as root
-        own = {"user": "nobody", "group": "nogroup"}
-        for place in (folder, *folder.parents):
-            if str(place).startswith("/tmp/"):
-                place.chmod(0o755)
-        shutil.chown(folder, "nobody", "nogroup")
-    data, port = folder / "data", free_port()
-    init = [str(binaries / "initdb"), "-D", str(data), "-U", "bringup", "-A", "trust", "-N"]
-    done = subprocess.run(init, capture_output=True, text=True, timeout=60, **own)
-    assert done.returncode == 0, done.stderr
-    server = [
-        str(binaries / "postgres"),
-        "-D",
-        str(data),
-        "-p",
-        str(port),
-        "-h",
-        "127.0.0.1",
-        "-k",
-        str(folder),
-        "-F",
-    ]
-    with open(folder / "log", "w") as log:
-        process = subprocess.Popen(server, stdout=log, stderr=log, **own)
-    ready = [str(binaries / "pg_isready"), "-h", "127.0.0.1", "-p", str(port), "-U", "bringup", "-q"]
-    try:
-        until(lambda: subprocess.run(ready, timeout=10).returncode == 0, (folder / "log").read_text(), 30)
-        yield f"postgresql://bringup@127.0.0.1:{port}/postgres"
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(20)
 
 
 def check(store: Store, journal: Journal) -> None:
@@ -247,15 +199,15 @@ def test_what_is_old_or_too_much_is_removed_but_never_the_latest(tmp_path: Path)
     store.close()
 
 
-def test_postgresql_keeps_the_same(tmp_path: Path, postgres: str) -> None:
+def test_postgresql_keeps_the_same(tmp_path: Path, postgres: Postgres) -> None:
     journal = Journal(tmp_path)
     journal.story()
     journal.end()
     for _ in range(2):  # made, and opened again
-        with closing(Store(tmp_path, postgres)) as store:
+        with closing(Store(tmp_path, postgres.url)) as store:
             store.follow(journal.run.folder, "server")
             check(store, journal)
-    with closing(Store(tmp_path, postgres)) as store:
+    with closing(Store(tmp_path, postgres.url)) as store:
         store.forget(journal.run.name)
         assert store.run(journal.run.name) is None
         with store.session() as session:
@@ -264,11 +216,11 @@ def test_postgresql_keeps_the_same(tmp_path: Path, postgres: str) -> None:
 
 
 def test_postgresql_goes_away_and_no_verdict_is_lost(
-    tmp_path: Path, postgres: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.scribe.AGAIN", 0.05)
     journal = Journal(tmp_path)
-    store = Store(tmp_path, postgres)
+    store = Store(tmp_path, postgres.url)
     scribe = Scribe(store, [journal])
     scribe.start()
     journal.attempt()
