@@ -234,8 +234,8 @@ MESSAGES = (
     "text",
 )
 TIMES = ("timestamp", "@timestamp", "time", "date", "ts", "_time", "timegenerated", "eventtime", "__realtime_timestamp")  # fmt: skip
-EMPTY = re.compile(r'[\s\ufeff,\[\]{}]*(?:"[^"]*"\s*:\s*(?:"[^"]*")?)?[\s,\[\]{}]*')
-"""What holds the entries of an export together."""
+KEY = re.compile(r'"[^"]*"\s*:\s*(?:"[^"]*")?')
+"""What is left of the lines that hold the entries of an export together."""
 LISTS = ("events", "entries", "logs", "data", "hits", "results", "rows", "items", "logEvents", "messages")
 WRAPPER = re.compile(r'"(?:' + "|".join(LISTS) + r')"\s*:\s*\[')
 
@@ -278,7 +278,7 @@ def _objects(whole: str) -> Iterator[tuple[Any, int, int]]:
 
     decoder = json.JSONDecoder(strict=False)
     place, failed = 0, 0
-    while failed < 1000 and (opening := whole.find("{", place)) >= 0:
+    while failed < 50 and (opening := whole.find("{", place)) >= 0:
         try:
             value, end = decoder.raw_decode(whole, opening)
         except (ValueError, RecursionError):
@@ -308,7 +308,7 @@ def _from_json(rows: Iterator[Row]) -> Iterator[Row]:
 
     def between(start: int, end: int) -> Iterator[Row]:
         for text in whole[start:end].split("\n"):
-            if not EMPTY.fullmatch(text):
+            if (rest := text.strip(" \t\r\ufeff,[]{}")) and not KEY.fullmatch(rest):
                 yield line(start), text
             start += len(text) + 1
 
@@ -525,7 +525,7 @@ ENTITY = re.compile(r"&(?:lt|gt|amp|quot|apos|nbsp|#0?39|#x27|#34|#x22|#x3[CcEe]
 TAG = re.compile(r"</?(?:pre|code|br|span|div|p|b|i|em|strong|a|details|summary|td|tr|table|tbody|body|html)\b[^<>]*>")
 SPELT = re.compile(r"(?:\\u001[bB]|\\x1[bB]|\\0?33|\\e|\^\[|#033|\u241b)\[[0-9;?]*[A-Za-z]")
 BARE = re.compile(
-    r"(?<!\x1b)\[(?:(?:[0-9]|2[1-9]|[349][0-7]|39|49|10[0-7]|[34]8;[25];[\d;]+)(?:;(?=\d)|(?=m)))*m(?![\]\w]{0,1}\])"
+    r"(?<!\x1b)\[(?:(?:[0-9]|2[1-9]|[349][0-7]|39|49|10[0-7]|[34]8;(?:5;\d{1,3}|2;\d{1,3};\d{1,3};\d{1,3}))(?:;(?=\d)|(?=m)))*m(?![\]\w]{0,1}\])"
 )
 RESET = re.compile(r"(?<!\x1b)\[(?:0|39|22)?m")
 SIGNS = {0xA0: " ", 0x202F: " ", 0x200B: None, 0xFEFF: None}
