@@ -455,6 +455,8 @@ def _quoted(sample: Sequence[Row]) -> tuple[str, Mend, bool] | None:
         return None
     prefix = found[0]
     rest = [text[len(prefix) :] for text in texts]
+    if any(text.startswith(("+ Exception Group", "| ")) for text in rest):
+        return None  # the way Python draws a group
     if not prefix.strip(" ") and any(text.startswith('File "') for text in rest):
         prefix = prefix[:-2]  # a traceback without head or end: its frames stand in by two
     if not prefix.strip() and len(prefix.expandtabs(4)) < 2:
@@ -600,12 +602,14 @@ def _wrapped(sample: Sequence[Row]) -> tuple[str, Mend, bool] | None:
     """Where every line has a prefix, all others go on with the one above them."""
     starts = set(map(_shape, begun))
     full = on = 0
+    different = set()
     for text, after in pairwise(raw):
         if len(text) == width and not DRAWN.search(text):
             full += 1
+            different.add(re.sub(r"\d+", "9", text))
             on += bool(after) and not new.match(after) and _shape(after) not in starts
-    if full < 3 or full < 3 * chance or on < 0.7 * full or on < 3:
-        return None
+    if len(different) < 3 or full < 3 * chance or on < 0.7 * full or on < 3:
+        return None  # one line that is written again and again is as long each time
     lacking = 4 if strict else 1
     """How many blanks at the end of a full line may have been lost."""
 

@@ -118,6 +118,14 @@ def test_a_traceback_on_its_head_is_turned_without_any_times() -> None:
     [
         TRACE,
         [*TRACE, "", "During handling of the above exception, another exception occurred:", "", *TRACE],
+        [
+            "  + Exception Group Traceback (most recent call last):",
+            '  |   File "/a/b.py", line 1, in f',
+            "  |     g()",
+            "  | ExceptionGroup: two (2 sub-exceptions)",
+            "  +-+---------------- 1 ----------------",
+            "    | ValueError: 1",
+        ],
         [*TRACE[3:], "During handling of the above exception, another exception occurred:", TRACE[0]],  # cut off below
         ["[2026-02-20 10:11:12] a", "[2026-02-20 10:11:11] b", "[2026-02-20 10:11:10] c", *TRACE],  # three, and upright
         [
@@ -181,6 +189,10 @@ MODULE = '  File "/opt/env/lib/python3.11/site-packages/torch/nn/modules/module.
 @pytest.mark.parametrize(
     "log",
     [
+        "".join(
+            f"[shim pid={15097 + n}] flashinfer.jit.cpp_ext.get_cuda_version -> constant 13.{n % 10}\n{word} it went on\n"
+            for n, word in enumerate(("then", "after that", "so", "and", "but", "now"))
+        ),
         TABLE,
         "".join(
             f"[2026-02-20 10:11:{n:02d} TP0] {'word ' * 40}"[:100] + "\n" for n in range(30)
@@ -200,7 +212,16 @@ MODULE = '  File "/opt/env/lib/python3.11/site-packages/torch/nn/modules/module.
             for n in range(30)
         ),
     ],
-    ids=["nvidia-smi", "cut -c1-100", "the same frame", "NCCL", "bars", "banner", "llama.cpp"],
+    ids=[
+        "one line again and again",
+        "nvidia-smi",
+        "cut -c1-100",
+        "the same frame",
+        "NCCL",
+        "bars",
+        "banner",
+        "llama.cpp",
+    ],
 )
 def test_lines_of_one_length_are_not_wrapped_lines(log: str) -> None:
     assert untouched(log)
