@@ -68,6 +68,7 @@ class Supervisor:
         """What the current verdict offers, named, as soon as it is known; replaced as one."""
         self._verdict: dict[str, Any] | None = None
         self._report: Mapping[str, Any] | None = None
+        self._stacks: list[dict[str, Any]] = []
 
     @property
     def launch(self) -> Launch:
@@ -155,6 +156,7 @@ class Supervisor:
         child.start(self._launch.argv, self._environ(), log, self._cwd, notes)
         self._verdict = self._report = None
         self._offers = self.remedies = ()
+        self._stacks = []
         self._set("starting")
         self._tell_attempt(child)
         return self._follow(child, where, 0)
@@ -360,11 +362,14 @@ class Supervisor:
         data = {**told.data, "attempt": self._number}
         if told.kind == "state":
             self._set(told.data["state"])
+            self._stacks = self._stacks if self.state == "stalled" else []
+        elif told.kind == "stacks":
+            self._stacks = list(told.data["processes"])
         elif told.kind == "verdict":
             self._verdict = data if data["stage"] != "withdrawn" else None
         if told.kind in UNNAMED and self._verdict is None and self._attempt is not None:
             self._report = self._reported(self._attempt)
-        if told.kind in ("verdict", "attempt", "ask", "remedies", *UNNAMED):
+        if told.kind in ("verdict", "attempt", "ask", "remedies", "stacks", *UNNAMED):
             self._show()  # who is woken by the news finds it in the status
         news: News = self.hub.stamp(told.kind, mask(told.text), data)
         self.folder.note(news, key)
@@ -408,7 +413,7 @@ class Supervisor:
             "processes": attempt.processes if attempt else 0,
             "verdict": self._verdict, "report": self._report, "offers": [shown(rung) for rung in self._offers],
             "remedies": [shown(rung) for rung in self.remedies], "attempts": list(self._attempts),
-            "mode": self.settings.mode,
+            "mode": self.settings.mode, "stacks": self._stacks,
             "lines": attempt.reading.last_lines() if attempt else [],
             **(attempt.reading.snapshot(now) if attempt else {}),
         }  # fmt: skip

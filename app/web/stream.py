@@ -35,12 +35,22 @@ PATIENCE = 30.0
 """Seconds that one write may take before its reader is given up."""
 CALM = {"progress", "fact", "phase", "symptom", "stop", "health"}
 """News that can wait for the next tick."""
+PASSING = {"progress", "fact", "phase", "symptom", "said", "remedies"}
+"""News that a snapshot does not list: what they tell is in the target."""
+LISTED = 60
+"""News that a snapshot lists, for who was not there."""
 
 
 def event(kind: str, data: Any, id: str = "") -> bytes:
     """One event as bytes; an event without an id does not change where its reader is."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return f"{f'id: {id}' + chr(10) if id else ''}event: {kind}\ndata: {text}\n\n".encode()
+
+
+def _brief(news: News) -> dict[str, Any]:
+    return {
+        "id": news.id, "at": news.at, "kind": news.kind, "text": news.text, "stage": news.data.get("stage"),
+    }  # fmt: skip
 
 
 class Broadcast:
@@ -63,6 +73,8 @@ class Broadcast:
         self.dropped = 0
         self.closed = False
         self.turn = asyncio.Event()
+        self.listed: deque[News] = deque(maxlen=LISTED)
+        """The last news that are no passing ones, up to what was sent."""
 
     async def run(self) -> None:
         """Until the hub is closed or `close` is called."""
@@ -73,6 +85,10 @@ class Broadcast:
             with contextlib.suppress(RuntimeError):  # the loop is gone, and so is every reader
                 loop.call_soon_threadsafe(woken.set)
 
+        before = self.hub.subscribe(0)
+        while before.after < self.sent and (one := self._next(before)) is not None and one.id <= self.sent:
+            self._list(one)
+        before.close()
         news = self.hub.subscribe(self.sent, wake)
         waiting: list[News] = []
         now = time.monotonic()
@@ -92,6 +108,8 @@ class Broadcast:
                 if waiting and (urgent or now - framed >= self._tick):
                     frame = b"".join(event(one.kind, one.to_json(), f"{self.name}-{one.id}") for one in waiting)
                     self.sent = waiting[-1].id
+                    for one in waiting:
+                        self._list(one)
                     waiting = []
                     if urgent or now - told >= STATUS:
                         frame += event("status", self._slim())
@@ -112,6 +130,10 @@ class Broadcast:
         except Dropped as gone:  # the loop stood still for thousands of news
             news.after = gone.resume
             return news.get(0)
+
+    def _list(self, news: News) -> None:
+        if news.kind not in PASSING:
+            self.listed.append(news)
 
     def _frame(self, data: bytes) -> None:
         self.frames.append(data)
@@ -191,6 +213,8 @@ class EventStream(Response):
         data = dict(self._snapshot())
         if place is None or place >= upto:
             data["resumed"] = place is not None
+            if place is None:
+                data["news"] = [_brief(one) for one in broadcast.listed]
             return b"retry: 1000\n" + event("snapshot", data, f"{broadcast.name}-{upto}")
         reader = broadcast.hub.subscribe(place)
         data |= {"resumed": True, "missed": reader.missed}

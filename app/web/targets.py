@@ -27,7 +27,7 @@ Key = Annotated[
     str | None,
     Header(min_length=1, max_length=200, description="Repeats with the same key get the first answer."),
 ]
-HIDDEN = ("report", "attempts", "lines")
+HIDDEN = ("report", "attempts", "lines", "stacks")
 """What a slim status leaves out."""
 
 

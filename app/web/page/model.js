@@ -15,13 +15,12 @@ const TOLD = new Set([
   "trouble", "stacks", "health", "process", "watching", "log",
 ]);
 /** After these the target is asked for as a whole: a status on the stream leaves out the report. */
-const WHOLE = new Set(["verdict", "remedies", "state", "attempt", "ended", "over", "exit", "failure", "symptom", "again"]);
+const WHOLE = new Set(["verdict", "remedies", "state", "attempt", "ended", "over", "exit", "failure", "symptom", "again", "stacks"]);
 const KEPT = 60;
 
-/** @param {string} kind @param {any} news */
-function worded(kind, news) {
-  if (kind !== "verdict") return news.text;
-  return news.data?.stage === "withdrawn" ? news.text : `Root cause (${news.data?.stage}): ${news.text}`;
+/** @param {{kind: string, text: string, stage?: string}} news */
+function worded({ kind, text, stage }) {
+  return kind !== "verdict" || stage === "withdrawn" ? text : `Root cause (${stage}): ${text}`;
 }
 
 export class Model {
@@ -32,19 +31,19 @@ export class Model {
     this.at = 0;
     /** @type {Happening[]} */
     this.happened = [];
-    /** What each process was doing when the start stood still. @type {{pid: number, name: string, lines: string[]}[]} */
-    this.stacks = [];
   }
 
   /** Takes one event; whether the whole target should be asked for. @param {string} kind @param {any} data */
   take(kind, data) {
     if (kind === "snapshot") {
-      this.whole(data);
+      const { news = [], ...target } = data;
+      this.whole(target);
+      for (const each of news) this.tell(each);
       return false;
     }
     if (kind === "status") {
       const anew = this.target?.tag !== data.tag;
-      const kept = anew ? { report: null, lines: [] } : {};
+      const kept = anew ? { report: null, lines: [], stacks: [] } : {};
       this.target = { ...this.target, ...kept, ...data };
       this.at = Date.now();
       return anew;
@@ -57,12 +56,14 @@ export class Model {
       this.at = Date.now();
     } else if (kind === "phase") this.phase(news);
     else if (kind === "state" && news.state) this.target = { ...this.target, state: news.state };
-    if (kind === "stacks") this.stacks = news.processes ?? [];
-    if (kind === "attempt") this.stacks = [];
-    if (TOLD.has(kind) && !this.happened.some((each) => each.id === data.id)) {
-      this.happened = [...this.happened, { id: data.id, at: data.at, kind, text: worded(kind, data) }].slice(-KEPT);
-    }
+    this.tell({ ...data, kind, stage: news.stage });
     return WHOLE.has(kind);
+  }
+
+  /** Takes what happened into the list, once. @param {Happening & {stage?: string}} news */
+  tell(news) {
+    if (!TOLD.has(news.kind) || this.happened.some((each) => each.id === news.id)) return;
+    this.happened = [...this.happened, { id: news.id, at: news.at, kind: news.kind, text: worded(news) }].sort((a, b) => a.id - b.id).slice(-KEPT);
   }
 
   /** @param {Target} target */

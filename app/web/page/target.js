@@ -179,7 +179,7 @@ export class TargetView {
     this.actions.show({ can: target.can, state, good: this.good?.title ?? "" });
     this.askGood(target);
     this.argv.show(target.argv);
-    this.trouble.show({ trouble: target.trouble ?? null, stacks: this.model.stacks });
+    this.trouble.show({ trouble: target.trouble ?? null, stacks: target.stacks ?? [] });
     this.parts.trouble.hidden = !this.parts.trouble.childElementCount;
     const attempts = target.attempts ?? [];
     this.parts.attempts.hidden = attempts.length === 0 || this.hasHistory;
@@ -317,7 +317,7 @@ function newsList(rows) {
 function troubleCard({ trouble, stacks }) {
   return [
     trouble && [h("h2", {}, "It could not be started"), h("p", {}, trouble)],
-    stacks.length > 0 && [h("h2", {}, `What its ${plural(stacks.length, "process", "processes")} are doing`), stacks.map((each) =>
+    stacks.length > 0 && [h("h2", {}, `What its ${plural(stacks.length, "process", "processes")} ${stacks.length === 1 ? "is" : "are"} doing`), stacks.map((each) =>
       h("details", { "data-keep": `pid-${each.pid}` }, h("summary", {}, `${each.name} (${each.pid})`),
         h("pre.message", { dir: "ltr", tabindex: "0", "aria-label": `Stack of ${each.pid}` }, each.lines.map((/** @type {string} */ line) => `${clean(line)}\n`))))],
   ];
