@@ -94,6 +94,7 @@ def restore(chunks: Iterable[bytes]) -> Restored:
         stream = _recoded(chain((head,), stream), encoding)
         head = _take(stream, b"", HEAD)
         notes.append(f"{encoding.removesuffix('-sig')} turned into UTF-8")
+    head = head.removeprefix(b"\xef\xbb\xbf")
     if b"\r" in head and b"\n" not in head and head.count(b"\r") > FEW and b"%|" not in head:
         stream = (chunk.replace(b"\r", b"\n") for chunk in chain((head,), stream))
         head = _take(stream, b"", HEAD)

@@ -358,3 +358,32 @@ def blank_between(log: bytes) -> bytes:
 @shape
 def trailing_backslash(log: bytes) -> bytes:
     return joined(line + "  " for line in lines(log))
+
+
+# Several at once
+
+
+def both(*names: str) -> Shape:
+    def made(log: bytes) -> bytes:
+        for name in names:
+            log = SHAPES[name](log)
+        return log
+
+    return made
+
+
+@shape
+def docker_json_colour(log: bytes) -> bytes:
+    """An engine that colours its prefix, in docker's file."""
+    rows = [re.sub(r"^(\(.+?\)|\[.+?\])", "\x1b[36m\\1\x1b[0m", line) for line in lines(log)]
+    return joined(json.dumps({"log": line + "\n", "stream": "stderr", "time": iso(n)}) for n, line in enumerate(rows))
+
+
+for names in (
+    ("docker_compose", "wrapped_120"), ("kubectl_prefix_timestamps", "wrapped_200"), ("wrapped_100", "quoted_mail"),
+    ("wrapped_120", "numbered_bar"), ("ansi_without_escape", "docker_timestamps"), ("newest_first", "crlf"),
+    ("docker_json", "newest_first_seconds"), ("wrapped_100", "html_escaped"), ("newest_first", "utf16_le"),
+    ("docker_timestamps", "tac"), ("journalctl", "html_escaped"), ("ansi_u001b", "csv_export"), ("indented", "crlf"),
+    ("journalctl_iso", "json_array"), ("fenced", "indented"), ("fenced", "wrapped_120"), ("newest_first_json", "utf8_bom"),
+):  # fmt: skip
+    SHAPES["+".join(names)] = both(*names)
