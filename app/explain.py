@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .core.copies import Restored, restore
@@ -47,7 +47,7 @@ def explain_bytes(chunks: Iterable[bytes], base: Base, told: Told = Told(), idle
     diagnosis.close(told.exit)
     status = diagnosis.status(idle)
     if restored.notes:
-        status = replace(status, restored=restored.notes)
+        status = status._replace(restored=restored.notes)
     return _at_home(status, restored) if restored.moved else status
 
 
@@ -56,21 +56,20 @@ def _at_home(status: Status, restored: Restored) -> Status:
     number = restored.number
 
     def raised(item: Raised) -> Raised:
-        frames = tuple(replace(frame, number=number(frame.number)) for frame in item.frames)
-        return replace(item, number=number(item.number), frames=frames)
+        frames = tuple(frame._replace(number=number(frame.number)) for frame in item.frames)
+        return item._replace(number=number(item.number), frames=frames)
 
     def verdict(item: Verdict) -> Verdict:
-        evidence = tuple(replace(proof, line=number(proof.line)) for proof in item.evidence)
-        return replace(item, number=number(item.number), evidence=evidence)
+        evidence = tuple(proof._replace(line=number(proof.line)) for proof in item.evidence)
+        return item._replace(number=number(item.number), evidence=evidence)
 
     def near() -> list[Near]:
-        return [replace(item, line=number(item.line)) for item in status.why_not()]
+        return [item._replace(line=number(item.line)) for item in status.why_not()]
 
     def earlier(item: Earlier) -> Earlier:
-        return replace(item, line=number(item.line))
+        return item._replace(line=number(item.line))
 
-    return replace(
-        status,
+    return status._replace(
         verdicts=tuple(map(verdict, status.verdicts)),
         exception=raised(status.exception) if status.exception else None,
         earlier=tuple(map(earlier, status.earlier)),

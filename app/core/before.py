@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 KEYS = {
     "engine", "versions", "gpu", "not_gpu", "knobs", "not_knobs", "flags", "no_flags", "args", "env", "model",
@@ -18,8 +17,7 @@ KEYS = {
 Pairs = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
+class Before(NamedTuple):
     """One combination that is known to fail; all conditions must hold.
 
     `versions` maps packages to PEP 440 ranges; `gpu` patterns are on "sm120"; `knobs` are in force by what the command

@@ -13,10 +13,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from .facts import Facts
+from .facts import NO_DATA, Facts
 from .lines import Line
 from .records import Record, Records
 from .scan import Scan, Segment
@@ -37,20 +36,18 @@ STOPPED = re.compile(
 VOLATILE = re.compile(r"0x[0-9a-f]+|\d+|/[\w./-]+/|'[^']{40,}'")
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class News(NamedTuple):
     """Something that just became known. `kind`: phase, progress, ready, verdict, exception, start; `early`: the record that
     shows it is still being written."""
 
     kind: str
     text: str
     line: int
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = NO_DATA
     early: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+class Earlier(NamedTuple):
     """An earlier start in the same log: where it began and how it ended."""
 
     line: int
@@ -59,8 +56,7 @@ class Earlier:
     title: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(NamedTuple):
     """Everything known of the last start in the log."""
 
     state: State
@@ -84,8 +80,7 @@ class Status:
         return next((verdict for verdict in self.verdicts if verdict.rule.role == "cause"), None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ahead:
+class _Ahead(NamedTuple):
     """The start as if the records still being written ended here."""
 
     matcher: Matcher

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from .lines import Line
@@ -21,11 +21,11 @@ HEADER = "Traceback (most recent call last)"
 MOST = 3000
 """After so many lines a traceback that has no end is given up."""
 MESSAGE = 100
+PIECES = 12
 RANKS = 64
 
 BOX = re.compile(r"╭─+ .*" + re.escape(HEADER) + r".* ─+╮")
-SIDE = re.compile(r"[^│]{0,4}│(?P<inner>.*?)│?\s*$")
-CODE = re.compile(r" *(?P<here>❱)? *\d+(?: [ │]*(?P<code>.*))?$")
+CODE = re.compile(r"(?P<here>❱ *)?\d+(?: [ │]*(?P<code>.*))?$")
 BOX_FRAME = re.compile(r"(?P<path>.+?):(?P<line>\d+) in (?P<function>[\w<>. ]+)$")
 
 NOTEBOOK = re.compile(r"(?P<type>[A-Za-z_][\w.]*) {2,}" + re.escape(HEADER) + "$")
@@ -40,9 +40,7 @@ RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: |:?$)")
 FILE = re.compile(
     r"(?P<space>\s*)File (?P<path>[^\s\"',:]+\.pyx?|<[^>\n]+>)(?:, line |:)(?P<line>\d+)(?:,? in (?P<function>.+))?$"
 )
-SHORT = re.compile(
-    r"(?P<path>[^\s:\"'(]*/[^\s:\"'(]+\.pyx?):(?P<line>\d+):? in (?P<function>[A-Za-z_<][\w.<>]*)(?:\(.*\))?$"
-)
+SHORT = re.compile(r"(?P<path>[^\s:\"'(]+\.pyx?):(?P<line>\d+):? in (?P<function>[A-Za-z_<][\w.<>]*)(?:\(.*\))?$")
 E_TYPE = re.compile(
     r"E   +(?P<raised>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Unsupported|Interrupt|Failure|Exit)(?:: .*|:?$))"
 )
@@ -111,24 +109,24 @@ class Drawn:
     def _plain(self, line: Line) -> Iterator[Line]:
         text = line.text
         if HEADER in text:
-            if BOX.search(text):
-                self._begin(line, _Traceback("box", width=len(text) - text.index("╭")))
-                yield replace(line, text=text.partition("╭")[0] + HEADER + ":")
+            if (start := text.find("╭")) >= 0 and BOX.match(text, start):
+                self._begin(line, _Traceback("box", width=len(text) - start))
+                yield line._replace(text=text[:start] + HEADER + ":")
                 return
             if found := NOTEBOOK.match(text):
                 self._begin(line, _Traceback("notebook", found["type"]))
-                yield replace(line, text=HEADER + ":")
+                yield line._replace(text=HEADER + ":")
                 return
         elif found := E_TYPE.match(text):
             self._begin(line, _Traceback("pytest"))
             text = found["raised"]
-        elif found := FILE.match(text) or SHORT.match(text):
+        elif (found := FILE.match(text)) or ((found := SHORT.match(text)) and "/" in found["path"]):
             text = _frame(found["path"], found["line"], found["function"])
-        yield line if text is line.text else replace(line, text=text)
+        yield line if text is line.text else line._replace(text=text)
 
     def _pytest(self, now: _Traceback, line: Line) -> Iterator[Line]:
         if line.text[:2] == "E " or line.text == "E":
-            yield replace(line, text=line.text[1:].strip())
+            yield line._replace(text=line.text[1:].strip())
         else:
             del self.open[line.rank]
             yield from self._plain(line)
@@ -141,23 +139,23 @@ class Drawn:
             yield from self._place_in_box(now, line)
             now.kind, now.count = "message", 0
             return
-        side = SIDE.match(text)
-        if side is None:
+        side = text.find("│", 0, 5)
+        if side < 0:
             if line.prefixed or HEADER in text:
                 del self.open[line.rank]
                 yield from self._plain(line)
             else:
                 yield line
             return
-        inner = side["inner"].removeprefix(" ")
+        inner = text[side + 1 :].rstrip().removesuffix("│").removeprefix(" ")
         if not inner.strip():
             yield from self._place_in_box(now, line)
         elif inner[0] in "╭│╰":
             pass  # the table of locals
-        elif (code := CODE.match(side["inner"])) is not None and not now.path:
+        elif not now.path and (code := CODE.match(inner.lstrip(" "))) is not None:
             if code["here"] and code["code"]:
-                yield replace(line, text="    " + code["code"].rstrip(" │"))
-        elif inner[0] != " ":
+                yield line._replace(text="    " + code["code"].rstrip(" │"))
+        elif inner[0] != " " and len(now.path) < PIECES:
             if not now.path:
                 now.at = line.number
             now.path.append(inner.rstrip())
@@ -172,8 +170,8 @@ class Drawn:
             place += piece if len(before) >= room else " " + piece
         if found := BOX_FRAME.match(place):
             now.last = found["path"]
-            yield replace(
-                line, number=now.at, text=_frame(found["path"], found["line"], found["function"]), prefixed=False
+            yield line._replace(
+                number=now.at, text=_frame(found["path"], found["line"], found["function"]), prefixed=False
             )
 
     def _message(self, now: _Traceback, line: Line) -> Iterator[Line]:
@@ -188,7 +186,7 @@ class Drawn:
         now.before = len(text)
         if now.count == 1:
             text = _qualified(text, now.last)
-        yield replace(line, text=text, wrapped=joins) if joins or text is not line.text else line
+        yield line._replace(text=text, wrapped=joins) if joins or text is not line.text else line
 
     # IPython
 
@@ -197,7 +195,7 @@ class Drawn:
         if found := ARROW.match(text):
             yield from self._place_in_notebook(now, line, found["line"])
             if found["code"]:
-                yield replace(line, text="    " + found["code"].strip())
+                yield line._replace(text="    " + found["code"].strip())
         elif not text or SOURCE.match(text):
             pass
         elif found := CELL.match(text):
@@ -208,7 +206,7 @@ class Drawn:
         elif (raised := RAISED.match(text)) and raised["type"].rpartition(".")[2] == now.type.rpartition(".")[2]:
             yield from self._place_in_notebook(now, line, None)
             del self.open[line.rank]
-            yield replace(line, text=_qualified(text, now.last))
+            yield line._replace(text=_qualified(text, now.last))
         elif found := PLACE.match(text):
             yield from self._place_in_notebook(now, line, None)
             now.path, now.function, now.at = [found["path"]], found["function"], line.number
@@ -226,7 +224,7 @@ class Drawn:
         if now.path:
             (now.last,) = now.path
             now.path = []
-            yield replace(line, number=now.at, text=_frame(now.last, number or "0", now.function), prefixed=False)
+            yield line._replace(number=now.at, text=_frame(now.last, number or "0", now.function), prefixed=False)
 
 
 def _frame(path: str, number: str, function: str | None) -> str:

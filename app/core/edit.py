@@ -10,7 +10,7 @@ import copy
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from app.core.flags import Flag, Release
@@ -180,7 +180,7 @@ class Draft:
         word = place.now.words[0].partition("=")[0] if place.now.inline else place.now.words[0]
         word = spelling if place.now.refusal.startswith("ambiguous") else word
         words = (f"{word}={values[0]}",) if place.now.inline and len(values) == 1 else (word, *values)
-        place.now = replace(place.now, words=words, values=values, inline=len(words) == 1, refusal="")
+        place.now = place.now._replace(words=words, values=values, inline=len(words) == 1, refusal="")
 
     def _allow(self, flag: Flag, spelling: str, values: Sequence[str]) -> None:
         for item in values:
@@ -243,7 +243,7 @@ class Draft:
             return True
         word = place.now.words[0].partition("=")[0]
         words = (f"{word}={text}",) if place.now.inline else (word, text)
-        place.now = replace(place.now, words=words, values=(text,), refusal="")
+        place.now = place.now._replace(words=words, values=(text,), refusal="")
         return True
 
     def _json(self, spelling: str) -> dict[str, object] | None:

@@ -7,8 +7,8 @@ one start: ask `starts_anew(line)` first, and take a new one where it says so. N
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from .arguments import parse_arguments, parse_command
 from .engines import LIBRARIES, VERSION_GROUPS, Engine, Era, Gpu, Mark
@@ -27,13 +27,15 @@ _FEW = 3
 """A separator this soon after the start belongs to it: a banner, a command printed twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+NO_DATA: Mapping[str, Any] = MappingProxyType({})
+
+
+class Event(NamedTuple):
     """Something a line told. `kind`: engine, version, gpu, args, command, phase, progress, ready; `data`: figures."""
 
     kind: str
     text: str
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = NO_DATA
 
 
 class Facts:

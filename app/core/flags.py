@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from app.core.invalid import Problem
 
@@ -61,8 +62,7 @@ def covers(versions: str, version: str) -> bool:
     return all(tests[operator](other) for operator, other in clauses(versions))
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(NamedTuple):
     """One option of one release's parser.
 
     `name` is the first spelling and stands for all of `spellings`; `arity` is 0 (store_true), 1, "?", "*", "+" or
@@ -84,8 +84,7 @@ class Flag:
         return self.arity not in (0, "bool")
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(NamedTuple):
     """What one release's parser takes. `by_spelling` holds every option string, the `--no-` twins too.
 
     `open` means that the list is not complete: a flag that is not in it may still be accepted and is left alone.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One thing wrong in a knowledge file.
 
     `path` is the place inside the file (`("when", 0, "text")`), `reason` says what is wrong and `remedy` what would be right.

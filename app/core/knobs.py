@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from app.core.flags import Flag, Release, clauses, covers
 from app.core.invalid import Problem
@@ -38,8 +38,7 @@ _STEP_KEYS = {"add", "drop", "edit", "implied", "conflicts", "env"}
 _EDIT_KEYS = {"flag", "set", "unset"}
 
 
-@dataclass(frozen=True, slots=True)
-class Add:
+class Add(NamedTuple):
     """A flag to write: the first of `flags` that the release has; `value` is its text, "{value}" the knob's own.
 
     With `unless` the flag is not needed where the release lacks it but has `unless`: leaving that one out is enough.
@@ -50,8 +49,7 @@ class Add:
     unless: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(NamedTuple):
     """Keys to change inside the JSON value of one flag, when the command line has that flag."""
 
     flag: str
@@ -59,8 +57,7 @@ class Edit:
     unset: tuple[tuple[str, ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What to do to a command line.
 
     `drop` holds flags to take out (`--speculative-*` is a pattern). Any flag of `implied` already has the same effect,
@@ -76,8 +73,7 @@ class Step:
     env: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Spelling:
+class Spelling(NamedTuple):
     """How a range of versions spells a knob: `set` for any value, `values` for named ones."""
 
     versions: str = ""
@@ -89,8 +85,7 @@ class Spelling:
         return dict(self.values).get(value, self.set)
 
 
-@dataclass(frozen=True, slots=True)
-class Knob:
+class Knob(NamedTuple):
     """Something that can be set at launch. `values` are the only names it takes ("" type str: anything when empty)."""
 
     name: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from app.core.flags import Flag, Release, covers
 
@@ -29,8 +29,7 @@ _SHELL_SYNTAX = re.compile(r"[$`;|&<>\n*?()~#]")
 _NEGATIVE = re.compile(r"-\d+$|-\d*\.\d+$")
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(NamedTuple):
     """A command line that starts an engine.
 
     `words[start:]` are the engine's own words. `env` are the assignments written in front of it (`A=B`, `env A=B`,
@@ -55,8 +54,7 @@ class Launch:
         return [*self.shell[: self.text], shlex.join(words), *self.shell[self.text + 1 :]]
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """One flag with its values, or one stray word, of a command line.
 
     `words` are the words as written; `flag` is None for a stray word and for a flag that the release does not have;

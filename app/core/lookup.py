@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .engines import LIBRARIES, Engine, Mark, Pattern
 from .lines import Line
@@ -27,8 +26,7 @@ _ATOM = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
 _ROLES = ("version", "gpu", "args", "command", "start", "eras", "ready")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A pattern that matches the line: whose it is, what it tells (`role`), and the match."""
 
     engine: str
@@ -48,8 +46,7 @@ class Found:
         return ((name, value) for name, value in self.match.groupdict().items() if value is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     engine: str
     role: str
     pattern: Pattern

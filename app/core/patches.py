@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 FOLDER = __file__.rpartition("/core/")[0] + "/patches"
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(NamedTuple):
     """A folder with a `sitecustomize.py` and the package versions that it is proven on (PEP 440 ranges)."""
 
     folder: str

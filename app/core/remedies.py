@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from app.core.edit import Blocked, Draft, Slot
 from app.core.flags import FlagTable, Release, clauses, covers, number, range_text
@@ -148,8 +149,7 @@ def _outcome(change: Change) -> tuple[object, ...]:
     return change.blocked is None, tuple(change.argv), tuple(change.env.items()), tuple(change.diff)
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(NamedTuple):
     """Everything about a wanted change but the version."""
 
     settings: Mapping[str, Value]

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from .before import Before, before_from
 from .invalid import Problem
@@ -34,8 +33,7 @@ CONDITIONS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Raises:
+class Raises(NamedTuple):
     """One exception must satisfy all that is given: patterns on its type, its message, the package that raised it."""
 
     type: str | None
@@ -43,8 +41,7 @@ class Raises:
     package: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class When:
+class When(NamedTuple):
     """One way a rule shows. All conditions must hold; `text`, `raises` and `frames` in the same record.
 
     `text` patterns are found anywhere in the record, `frames` in this order in one exception, `seen` anywhere in this start,
@@ -94,8 +91,7 @@ def _rarity(literals: tuple[str, ...]) -> int:
     return min((0 if is_common(literal) else len(literal) for literal in literals), default=-1)
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
+class Remedy(NamedTuple):
     """What helps: knobs to set, environment, a shipped patch, or a person's work (`do`).
 
     Values of `set` and `env` that start with "= " are expressions over captured names and facts; of a list of them the first
@@ -117,16 +113,14 @@ class Remedy:
     engines: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NearMiss:
+class NearMiss(NamedTuple):
     """A log that looks alike and must not get this rule; `because` names the condition that tells them apart."""
 
     log: str
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """A named problem. `id` is "area/cause-key"; `supersedes` lists the rules that say less about the same failure."""
 
     id: str

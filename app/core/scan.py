@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import hyperscan
 import stringzilla
@@ -33,8 +32,7 @@ REST = re.compile(rb"[^\n]*(?:\n(?:[ \t][^\n]*|\r)?)*\n([A-Za-z_][^\n]*)\n")
 DIGITS = b"0123456789"
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """A piece of the log between two line ends, without them.
 
     `number` is the physical line (1-based); `hit` tells that a literal is in it that is not a quiet one; `gap` that segments

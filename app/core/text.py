@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .carriers import Carriers
@@ -106,7 +105,7 @@ class Reader:
             line = prefix.read(text, number)
             if line is not None:
                 if not line.rank and carrier_rank:
-                    return replace(line, rank=carrier_rank)
+                    return line._replace(rank=carrier_rank)
                 return line
         return Line(number, text.rstrip(), carrier_rank)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .lines import Line
 from .records import HEADER, INTRO, Record
@@ -40,8 +40,7 @@ GOES_ON = ("W", "I", "D")
 """The levels of a line whose writer goes on after it: a traceback logged as a warning ended nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One frame of a traceback: `number` is the log line it stands on; `user` tells Dynamo's "from user code" frames."""
 
     path: str
@@ -61,8 +60,7 @@ class Frame:
         return f"{self.path} in {self.function}"
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(NamedTuple):
     """One exception as the log shows it.
 
     `type` is the full name as printed, "" where the log was cut off before it; `number` the log line of the exception itself

@@ -7,9 +7,9 @@ says less (`supersedes`). What happened before a server became ready did not sto
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .patterns import search
 from .records import Record
@@ -61,8 +61,7 @@ class View(Protocol):
     def ready(self) -> int | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """A line of the log and why it counts: "text", "exception", "frame", "seen"."""
 
     line: int
@@ -70,8 +69,7 @@ class Evidence:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """One way of one rule, found in one record. `number` is the decisive line, `names` what the patterns captured."""
 
     rule: int
@@ -87,8 +85,7 @@ class Match:
     """Its decisive line was logged as a warning or less: whoever wrote it went on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(NamedTuple):
     """What is known besides the log itself when a verdict is asked for."""
 
     exit: tuple[str, ...] = ()
@@ -98,8 +95,7 @@ class Situation:
     """The last line that was handed on and says anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """A rule that holds for this start, with its proof. `number` is the decisive line, `over` the rules it supersedes here."""
 
     rule: Rule
@@ -115,8 +111,7 @@ class Verdict:
     over: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Near:
+class Near(NamedTuple):
     """A rule whose trigger stood in the log and that does not hold, with the condition that failed."""
 
     rule: str
@@ -187,7 +182,7 @@ class Matcher:
         for verdict in verdicts:
             if verdict.rule.id not in dropped:
                 over = tuple(sorted(name for name, winners in dropped.items() if verdict.rule.id in winners))
-                kept.append(replace(verdict, over=over))
+                kept.append(verdict._replace(over=over))
         return sorted(kept, key=lambda v: (v.rule.role == "symptom", v.warned, not v.complete, v.number))
 
     def why_not(self, view: View, situation: Situation) -> list[Near]:
