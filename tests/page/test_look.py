@@ -47,7 +47,13 @@ def test_it_fits_a_narrow_screen(tmp_path: Path, opened: Opened) -> None:
         page.set_viewport_size({"width": 340, "height": 700})
         page.locator(".hero[data-state=crashed]").wait_for()
         page.locator(".remedy").first.wait_for()
+        page.locator(".ranks summary").click()
+        page.locator(".ranks label", has_text="TP0").wait_for()
+        page.get_by_text("Why not another cause?").click()
         assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+        box, name = (page.locator(f".ranks label >> {part}").first.bounding_box() for part in ("input", "span"))
+        assert name["x"] - (box["x"] + box["width"]) < 20, "a box stands beside its name"
+        page.keyboard.press("Escape")
         page.get_by_role("link", name="Explain a log").click()
         page.get_by_role("button", name="Explain", exact=True).wait_for()
         assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
