@@ -603,13 +603,14 @@ def _wrapped(sample: Sequence[Row]) -> tuple[str, Mend, bool] | None:
     """Where every line has a prefix, all others go on with the one above them."""
     starts = set(map(_shape, begun))
     full = on = 0
-    different = set()
+    ends, goings = set(), set()
     for text, after in pairwise(raw):
         if len(text) == width and not DRAWN.search(text):
             full += 1
-            different.add(re.sub(r"\d+", "9", text))
+            ends.add(re.sub(r"\d", "9", text[-16:]))
+            goings.add(re.sub(r"\d", "9", after[:16]))
             on += bool(after) and not new.match(after) and _shape(after) not in starts
-    if len(different) < 3 or full < 3 * chance or on < 0.7 * full or on < 3:
+    if min(len(ends), len(goings)) < 3 or full < 3 * chance or on < 0.7 * full or on < 3:
         return None  # one line that is written again and again is as long each time
     lacking = 4 if strict else 1
     """How many blanks at the end of a full line may have been lost."""

@@ -193,6 +193,11 @@ MODULE = '  File "/opt/env/lib/python3.11/site-packages/torch/nn/modules/module.
             f"[shim pid={15097 + n}] flashinfer.jit.cpp_ext.get_cuda_version -> constant 13.{n % 10}\n{word} it went on\n"
             for n, word in enumerate(("then", "after that", "so", "and", "but", "now"))
         ),
+        "".join(
+            f"'(MaxRetryError('Max retries exceeded with url: /config.json'), '(Request ID: {word}-40f1)')' thrown while requesting"
+            f" HEAD http://127.0.0.1:55295/config.json\nRetrying in {n}s [Retry {n}/5].\n"
+            for n, word in enumerate(("aefd", "bcda", "feed", "cafe", "deaf", "fade"))
+        ),
         TABLE,
         "".join(
             f"[2026-02-20 10:11:{n:02d} TP0] {'word ' * 40}"[:100] + "\n" for n in range(30)
@@ -214,6 +219,7 @@ MODULE = '  File "/opt/env/lib/python3.11/site-packages/torch/nn/modules/module.
     ],
     ids=[
         "one line again and again",
+        "with other names",
         "nvidia-smi",
         "cut -c1-100",
         "the same frame",
