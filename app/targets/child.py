@@ -27,9 +27,8 @@ from typing import IO, Any
 
 import psutil
 
-from app.targets import exit as exits
-from app.targets import ladder, state
-from app.targets.exit import Exit
+from app.targets import control_groups, ladder, state
+from app.targets.exit import Exit, examine
 from app.targets.handle import Handle, NotStarted, TargetError
 from app.targets.ladder import Patience, Step
 from app.targets.processes import MARKER, Ident, Process, Tree, living
@@ -168,7 +167,7 @@ class Child:
                 boot=state.boot_id(),
                 at=time.time(),
                 since_boot=time.monotonic(),
-                memory=exits.as_json(exits.read_memory()),
+                memory=control_groups.as_json(control_groups.read_memory()),
                 ports=list(self.ports),
                 notes=dict(notes or {}),
             )
@@ -306,8 +305,8 @@ class Child:
             return None
         else:
             ended = Exit(None, f"the keeper process that waits for it {'wrote nothing' if keeper else 'was killed'}")
-        memory, since = exits.from_json(self.state.memory), self.state.since_boot
-        self._exit = exits.examine(ended, memory, self._tree.pids(), since)
+        memory, since = control_groups.from_json(self.state.memory), self.state.since_boot
+        self._exit = examine(ended, memory, self._tree.pids(), since)
         with contextlib.suppress(OSError):  # where we are process 1 the keeper is handed to us
             os.waitpid(self.state.keeper, os.WNOHANG)
         return self._exit

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.targets import exit as exits
+from app.targets import control_groups, kernel_log
 from app.targets.child import Child
-from app.targets.exit import Exit, KernelLine, KernelLog, Memory, describe, judge
-from app.targets.processes import Ident
-from tests.edges.servers import gone, no_orphans, server, until
+from app.targets.control_groups import Memory
+from app.targets.exit import Exit, describe, judge
+from app.targets.kernel_log import KernelLine, KernelLog
+from tests.edges.servers import server, until
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -82,9 +82,9 @@ DOCKER_V1_MOUNT = "7 6 0:32 /docker/0123abcd /sys/fs/cgroup/memory ro,relatime -
 
 
 def test_counters() -> None:
-    assert exits.parse_counters(V2_EVENTS)["oom_kill"] == 3
-    assert exits.parse_counters(V1_CONTROL) == {"oom_kill_disable": 0, "under_oom": 0, "oom_kill": 2}
-    assert exits.parse_counters("nonsense\noom_kill x\n\n") == {}
+    assert control_groups.parse_counters(V2_EVENTS)["oom_kill"] == 3
+    assert control_groups.parse_counters(V1_CONTROL) == {"oom_kill_disable": 0, "under_oom": 0, "oom_kill": 2}
+    assert control_groups.parse_counters("nonsense\noom_kill x\n\n") == {}
 
 
 @pytest.mark.parametrize(
@@ -109,19 +109,19 @@ def test_counters() -> None:
     ],
 )
 def test_where_the_counters_are(groups: str, mounts: str, files: list[str]) -> None:
-    assert exits.counter_files(groups, mounts) == files
+    assert control_groups.counter_files(groups, mounts) == files
 
 
 def test_rereading(tmp_path: Path) -> None:
     file = tmp_path / "memory.events"
-    assert exits.reread(str(file)) is None
+    assert control_groups.reread(str(file)) is None
     file.write_text("low 0\nhigh 0\nmax 0\noom 0\n")  # before Linux 4.13
-    assert exits.reread(str(file)) is None
+    assert control_groups.reread(str(file)) is None
     file.write_text(V2_EVENTS)
-    memory = exits.reread(str(file))
+    memory = control_groups.reread(str(file))
     assert memory == Memory(str(file), 3, 4)
-    assert exits.from_json(exits.as_json(memory)) == memory
-    assert exits.from_json(exits.as_json(None)) is None
+    assert control_groups.from_json(control_groups.as_json(memory)) == memory
+    assert control_groups.from_json(control_groups.as_json(None)) is None
 
 
 # --- the kernel log --------------------------------------------------------------------------------------------------
@@ -140,11 +140,11 @@ KMSG = (
 
 
 def kernel_lines(*records: str) -> tuple[KernelLine, ...]:
-    return tuple(line for record in records if (line := exits.parse_kmsg(record)))
+    return tuple(line for record in records if (line := kernel_log.parse_kmsg(record)))
 
 
 def test_kernel_words() -> None:
-    words = exits.parse_words(kernel_lines(*KMSG))
+    words = kernel_log.parse_words(kernel_lines(*KMSG))
     assert [(word.kind, word.pid) for word in words] == [
         ("oom", 4242),
         ("oom", 4242),
@@ -163,18 +163,18 @@ def test_dmesg_text() -> None:
         "<6>[12345.678901] Out of memory: Kill process 7 (python) score 900 or sacrifice child\n"
         "no stamp\n"
     )
-    lines = exits.parse_dmesg(text)
+    lines = kernel_log.parse_dmesg(text)
     assert [line.seconds for line in lines] == [0.0, 5140.900456, 12345.678901]
-    assert [word.pid for word in exits.parse_words(lines)] == [4242, 7]
+    assert [word.pid for word in kernel_log.parse_words(lines)] == [4242, 7]
 
 
 @given(st.text())
 def test_parsers_take_any_text(text: str) -> None:
-    exits.parse_counters(text)
-    exits.counter_files(text, V2_MOUNT)
-    exits.counter_files("0::/\n", text)
-    exits.parse_kmsg(text)
-    exits.parse_words([*exits.parse_dmesg(text), KernelLine(0, text)])
+    control_groups.parse_counters(text)
+    control_groups.counter_files(text, V2_MOUNT)
+    control_groups.counter_files("0::/\n", text)
+    kernel_log.parse_kmsg(text)
+    kernel_log.parse_words([*kernel_log.parse_dmesg(text), KernelLine(0, text)])
 
 
 # --- the judgement ---------------------------------------------------------------------------------------------------
@@ -254,16 +254,6 @@ def test_an_unreadable_kernel_log_is_told() -> None:
 # --- real ends ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def child(tmp_path: Path) -> Iterator[Child]:
-    with no_orphans() as run:
-        made = Child(tmp_path / "state.json", run)
-        yield made
-        if made.state:
-            until(gone(Ident(made.state.keeper, made.state.keeper_started)))
-        made.close()
-
-
 @LINUX
 @pytest.mark.parametrize(
     ("what", "number"),
@@ -290,10 +280,10 @@ def test_real_exits(child: Child, tmp_path: Path, what: str, number: int) -> Non
 
 @LINUX
 def test_reading_the_real_system_never_raises() -> None:
-    memory = exits.read_memory()
+    memory = control_groups.read_memory()
     assert memory is None or memory.kills >= 0
-    assert exits.read_memory(2**22 + 1) is None
-    log = exits.read_kernel_log()
+    assert control_groups.read_memory(2**22 + 1) is None
+    log = kernel_log.read_kernel_log()
     assert log.lines is not None or log.why
 
 
@@ -309,11 +299,13 @@ def test_a_real_kill_for_lack_of_memory(child: Child, tmp_path: Path) -> None:
         "while True: hoard.append(bytearray(1 << 20))\n"
     )
     try:
-        before = exits.reread(str(group / "memory.oom_control")) or exits.reread(str(group / "memory.events"))
+        before = control_groups.reread(str(group / "memory.oom_control")) or control_groups.reread(
+            str(group / "memory.events")
+        )
         assert before
         child.start([sys.executable, "-S", "-c", code], None, tmp_path / "log")
         assert child.state
-        child.state = replace(child.state, memory=exits.as_json(before))
+        child.state = replace(child.state, memory=control_groups.as_json(before))
         ended = child.wait(60)
         assert ended
         assert ended.status == -signal.SIGKILL

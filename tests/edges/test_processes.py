@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,22 +20,10 @@ from app.targets.child import Child
 from app.targets.ladder import Patience, Step, stop
 from app.targets.ports import check, listeners
 from app.targets.processes import Ident, Tree, living, look, marked, send, snapshot
-from tests.edges.servers import free_port, gone, ident, no_orphans, pid_said, said, server, until
+from tests.edges.servers import free_port, gone, ident, pid_said, said, server, until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 SHORT = Patience(ask=0.3, rest=0.2, kill=10, port=3)
-
-
-@pytest.fixture
-def child(tmp_path: Path) -> Iterator[Child]:
-    with no_orphans() as run:
-        made = Child(tmp_path / "state.json", run)
-        yield made
-        list(made.stop(SHORT))
-        if made.state:
-            keeper = Ident(made.state.keeper, made.state.keeper_started)
-            until(gone(keeper), "the keeper ends with its last descendant, so none is left")
-        made.close()
 
 
 def begin(child: Child, log: Path, *argv: object) -> Path:

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,21 +21,10 @@ from app.targets.child import Child
 from app.targets.command import CommandFailed, Outcome, parse_status, run
 from app.targets.log import writers
 from app.targets.processes import Ident, Tree, living
-from tests.edges.servers import free_port, gone, ident, lines, no_orphans, pid_said, said, server, until
+from tests.edges.servers import free_port, gone, ident, lines, pid_said, said, server, until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 SHORT = Patience(ask=5, rest=0.2, kill=10, port=3)
-
-
-@pytest.fixture
-def child(tmp_path: Path) -> Iterator[Child]:
-    with no_orphans() as name:
-        made = Child(tmp_path / "state.json", name)
-        yield made
-        list(made.stop(SHORT))
-        if made.state:
-            until(gone(Ident(made.state.keeper, made.state.keeper_started)), "the keeper ends too")
-        made.close()
 
 
 def python(code: str) -> list[str]:
