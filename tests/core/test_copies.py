@@ -43,7 +43,7 @@ def test_real_logs_pass_untouched_but_for_those_that_were_copied() -> None:
         else:
             assert b"".join(found.chunks) == data
             assert not found.moved
-    assert done == COPIED
+    assert done == COPIED, "read the log: if it was in fact copied so, name it in COPIED; else it is a near miss to mend"
 
 
 def test_an_ordinary_log_is_never_held() -> None:

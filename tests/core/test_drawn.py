@@ -183,3 +183,22 @@ def test_any_mixture_is_read_and_no_exception_line_is_lost(rows: list[str]) -> N
     for number, text in enumerate(rows, 1):
         if text == "ValueError: no":
             assert any(line.number == number and line.text.endswith("ValueError: no") for line in got)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "│ " + " " * 60_000 + "x",
+        "│ ❱ " + " " * 60_000 + "x",
+        "a/" * 30_000 + ".py",
+        "│ " + ":1 in a" * 9_000 + "│",
+        "E   " + "Aa." * 20_000,
+        "File " + "a.py" * 15_000,
+        "KeyError" + " " * 60_000 + "(most recent call last)",
+        " " * 60_000 + "12x",
+    ],
+)
+def test_a_line_that_is_long_and_strange_is_read(text: str) -> None:
+    box = "╭─ Traceback (most recent call last) ─╮"
+    for before in (box, "KeyError     Traceback (most recent call last)", ""):
+        assert len(lines("\n".join((before, text, text)))) <= 3
