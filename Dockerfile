@@ -16,7 +16,7 @@ COPY app app
 COPY rules rules
 COPY fixtures fixtures
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
-    python3 -m venv /opt/bringup && /opt/bringup/bin/pip install --no-cache-dir --no-compile ".[postgres]"
+    python3 -m venv /opt/bringup && /opt/bringup/bin/pip install --no-cache-dir ".[postgres]"
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="bringup" org.opencontainers.image.licenses="Apache-2.0"

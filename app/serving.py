@@ -304,7 +304,7 @@ def serve(
         keep = (table.keep_days, table.keep_gb * 1e9)
         stored = Stored(root, targets, database or table.database, keep)
         stack.enter_context(beside(Api(table.listen, tuple(table.hosts)), base, root, targets, tokens, stored))
-        stored.tried.wait(10)
+        stored.tried.wait(60)
         if stored.refused is not None:
             raise ValueError(stored.refused)
         webhooks.start()

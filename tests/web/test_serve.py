@@ -9,17 +9,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import ProgrammingError
 
 from app.targets.processes import look
 from app.web.access import hashed, new_token
 from tests.edges.replay import HEALTHY, ROOT, STORY, engine, scene, sweep
 from tests.edges.servers import free_port, until
+from tests.web.postgres import Postgres
 from tests.web.test_webhooks import listening
 
 PIECEWISE = "--enable-piecewise-cuda-graph"
@@ -46,13 +49,15 @@ class Program:
 
 
 @contextmanager
-def program(folder: Path, *words: object, state: Path | None = None) -> Iterator[Program]:
+def program(
+    folder: Path, *words: object, state: Path | None = None, env: Mapping[str, str] | None = None
+) -> Iterator[Program]:
     """`bringup` with these words; afterwards nothing of it or its servers is left."""
     err = folder / "err.txt"
     with open(err, "w") as errors, open(folder / "out.txt", "w") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "app.cli", *map(str, words)], stdout=out, stderr=errors, stdin=subprocess.DEVNULL,
-            cwd=ROOT, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            cwd=ROOT, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
         )  # fmt: skip
     try:
 
@@ -193,3 +198,67 @@ def test_a_webhook_that_is_down_at_the_end_is_told_by_the_next_service(tmp_path:
         assert [json.loads(body)["event"] for _, body in listener.taken] == ["verdict", "end"]
         assert second.end() == 0
         assert "2 events from before wait and are sent first" in (tmp_path / "err.txt").read_text()
+
+
+def rows(url: str) -> list[tuple[str, str, str | None]]:
+    """(target, state, rule) of every run in a data base."""
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    try:
+        with engine.connect() as connection:
+            found = connection.execute(text("SELECT target, state, rule FROM run ORDER BY began"))
+            return [(row.target, row.state, row.rule) for row in found]
+    except ProgrammingError:  # not made yet
+        return []
+    finally:
+        engine.dispose()
+
+
+def bare(url: str) -> dict[str, str]:
+    return {"BRINGUP_DATABASE_URL": url.replace("bringup@", "bringup:pass-word-9@")}
+
+
+def test_a_run_and_a_watch_share_a_data_base_and_show_no_password(tmp_path: Path, postgres: Postgres) -> None:
+    shown = tmp_path / "environment"
+    words = [sys.executable, "-c", f"import os; open({str(shown)!r}, 'w').write(repr(dict(os.environ)))"]
+    more = ("--listen", "127.0.0.1:0", "--state-dir", tmp_path / "state", "--json")
+    with program(tmp_path, "run", "--stay", "--name", "gpu7", *more, "--", *words, env=bare(postgres.url)) as run:
+        until(lambda: [row[0] for row in rows(postgres.url)] == ["gpu7"], "the run in the data base", 60)
+        assert run.ask("GET", "/api/targets/gpu7").status_code == 200
+        assert run.end() == 1
+        told = [(tmp_path / name).read_text() for name in ("out.txt", "err.txt")]
+    until(shown.exists, "the variables of the server")
+    assert "BRINGUP_DATABASE_URL" not in shown.read_text(), "the engine needs no password of ours"
+    log = tmp_path / "server.log"
+    log.write_bytes(STORY.read_bytes())
+    with program(tmp_path, "watch", "--name", "gpu8", *more, log, env=bare(postgres.url)):
+        until(lambda: ("gpu8", "crashed", CAUSE) in rows(postgres.url), "the watched run in the data base", 60)
+        told += [(tmp_path / name).read_text() for name in ("out.txt", "err.txt")]
+    told += [path.read_text() for path in (tmp_path / "state").rglob("*.json*")]
+    assert told
+    assert not [text for text in told if "pass-word-9" in text]
+    assert not list((tmp_path / "state").rglob("store.sqlite3")), "there is one history"
+
+
+def test_a_data_base_that_is_away_keeps_no_server_from_its_start(tmp_path: Path, postgres: Postgres) -> None:
+    url = f"postgresql://bringup:pass-word-9@127.0.0.1:{free_port()}/postgres"
+    more = ("--listen", "127.0.0.1:0", "--state-dir", tmp_path / "state", "--database-url")
+    with program(tmp_path, "run", "--stay", "--name", "away", *more, url, "--", "true") as run:
+        until(lambda: "start" in run.ask("GET", "/api/targets/away").json()["can"], "the end of the server")
+        until(lambda: "no history yet" in (tmp_path / "err.txt").read_text(), "the word", 60)
+        assert run.ask("GET", "/api/targets/away/runs").status_code == 503
+        assert run.end() == 1
+    assert "pass-word-9" not in (tmp_path / "err.txt").read_text()
+    with program(tmp_path, "run", "--stay", "--name", "away", *more, postgres.url, "--", "true"):  # what was missed too
+        until(lambda: [row[0] for row in rows(postgres.url)].count("away") == 2, "both runs in the data base", 60)
+
+
+def test_a_service_whose_data_base_is_refused_does_not_begin(tmp_path: Path, postgres: Postgres) -> None:
+    config = write(tmp_path, ["true"])
+    words = [sys.executable, "-m", "app.cli", "serve", str(config), "--database-url"]
+    for url, why in (
+        (postgres.url.replace("/postgres", "/nowhere"), "does not exist"),
+        ("mysqll://x", "no data base is reached"),
+    ):
+        done = subprocess.run([*words, url], capture_output=True, text=True, cwd=ROOT, timeout=120)
+        assert done.returncode == 2, done.stderr
+        assert why in done.stderr
