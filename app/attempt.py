@@ -366,31 +366,13 @@ class Attempt:
         threading.Thread(target=self._healthy, args=(self.where,), name="health", daemon=True).start()
 
     def _healthy(self, where: Endpoint) -> None:
-        """Asks until the server answers on a port of its own; and from then on now and then whether it still does."""
-        pause, said, begun = 0.1, "", time.monotonic()
-        while not self._over.is_set():
-            good, words = health.ask(where.url)
-            who = None
-            if good and where.ours and where.port and self.child is not None:
-                who = health.stranger(where.port, {process.pid for process in self.child.processes()})
-            if good and who is None:
-                self._hand(partial(self._become_ready, words))
-                break
-            if who is not None:
-                words = f"port {where.port} answers, but it belongs to somebody else: {who}"
-            if words != said and (who is not None or time.monotonic() - begun > 5):
-                said = words
-                self._hand(partial(self._say, Told("health", words, {"ok": False})))
-            self._over.wait(pause)
-            pause = min(pause * 1.5, 2.0)
-        failures = 0
-        while not self._over.wait(self.limits.look):
-            good, words = health.ask(where.url, min(5.0, max(0.5, self.limits.look)))
-            failures = 0 if good else failures + 1
-            if failures == 3 or (good and said):  # one that is busy may miss one
-                said = "" if good else words
-                text = f"it answers again: {words}" if good else f"it no longer answers: {words}"
-                self._hand(partial(self._say, Told("health", text, {"ok": good})))
+        child = self.child
+        pids = (lambda: {process.pid for process in child.processes()}) if child is not None else None
+        for told in health.watch(where, pids, self._over, self.limits.look):
+            if told.first:
+                self._hand(partial(self._become_ready, told.words))
+            else:
+                self._hand(partial(self._say, Told("health", told.words, {"ok": told.good})))
 
     def _missing(self, now: float) -> None:
         """Tells when a process of a ready server ends: a scheduler that is killed leaves no line in some releases."""

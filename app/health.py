@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import re
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from threading import Event
 from urllib.parse import urlsplit
 
 from app.core.launch import find_launch
@@ -92,3 +94,40 @@ def taken(where: Endpoint) -> str | None:
     host = where.host if re.fullmatch(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*", where.host) else ""
     use = ports.check(where.port, host)
     return None if use.free else str(use)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """News of a health endpoint: whether it is well, in words what came, and whether this is the first good answer."""
+
+    good: bool
+    words: str
+    first: bool = False
+
+
+def watch(where: Endpoint, pids: Callable[[], Collection[int]] | None, over: Event, look: float) -> Iterator[Answer]:
+    """Asks until the server answers on a port of its own, and from then on every `look` seconds whether it still does.
+
+    Yields what changes. `pids` are the server's processes (None where they cannot be known). Ends when `over` is set.
+    """
+    pause, said, begun = 0.1, "", time.monotonic()
+    while not over.is_set():
+        good, words = ask(where.url)
+        who = stranger(where.port, pids()) if good and where.ours and where.port and pids else None
+        if good and who is None:
+            yield Answer(True, words, first=True)
+            break
+        if who is not None:
+            words = f"port {where.port} answers, but it belongs to somebody else: {who}"
+        if words != said and (who is not None or time.monotonic() - begun > 5):
+            said = words
+            yield Answer(False, words)
+        over.wait(pause)
+        pause = min(pause * 1.5, 2.0)
+    failures, said = 0, ""
+    while not over.wait(look):
+        good, words = ask(where.url, min(5.0, max(0.5, look)))
+        failures = 0 if good else failures + 1
+        if failures == 3 or (good and said):  # one that is busy may miss one
+            said = "" if good else words
+            yield Answer(good, f"it answers again: {words}" if good else f"it no longer answers: {words}")
