@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -91,6 +92,33 @@ def test_the_example_of_a_configuration_is_right() -> None:
     assert unit["Service"]["KillMode"] == "process", "a restart of bringup must not end the server"
     assert unit["Service"]["ExecStart"].split()[1] == "serve"
     assert unit["Service"]["User"] == "bringup"
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd here")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    text = (PACKAGING / "bringup.service").read_text().replace("/opt/bringup/bin/bringup", "/bin/true")
+    path = tmp_path / "bringup.service"
+    path.write_text(re.sub(r"(?m)^(User|Group)=.*\n", "", text))  # they are not there on every machine
+    done = subprocess.run(["systemd-analyze", "verify", str(path)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, ""), "it says what it does not know"
+
+
+def test_compose_takes_the_file() -> None:
+    docker = shutil.which("docker")
+    asked = [docker or "docker", "compose", "version"]
+    if docker is None or subprocess.run(asked, capture_output=True, timeout=60).returncode:
+        pytest.skip("docker compose is not here")
+    env = {**os.environ, "BRINGUP_CONTROL_TOKEN": "x", "BRINGUP_READ_TOKEN": "y"}
+    words = [docker, "compose", "--profile", "postgres", "--profile", "monitoring", "config", "--quiet"]
+    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_secret_of_a_build_stays_in_no_layer() -> None:
+    runs = [rest for name, rest in instructions() if name == "RUN" and "pip install" in rest]
+    assert len(runs) == 1
+    assert runs[0].startswith("--mount=type=secret,id=pip,target=/etc/pip.conf ")
+    assert not [rest for name, rest in instructions() if name in ("COPY", "ADD") and "pip.conf" in rest]
 
 
 def test_the_kubernetes_example_asks_the_three_probes(tmp_path: Path) -> None:

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
+from alembic.config import Config
 from sqlalchemy import create_engine, text
 
+from app import migrations
 from app.hub import Hub
 from app.runs import Run
 from app.scribe import Scribe, prune
@@ -126,6 +129,27 @@ def test_an_old_data_base_is_upgraded(tmp_path: Path) -> None:
         connection.commit()
     with closing(Store(tmp_path)) as store:
         assert store.runs("server") == []
+
+
+def test_a_data_base_of_the_first_revision_keeps_its_rows(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.story()
+    journal.end()
+    with closing(Store(tmp_path)) as store:
+        store.follow(journal.run.folder, "server")
+        config = Config()
+        config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+        with store.engine.begin() as connection:
+            config.attributes["connection"] = connection
+            command.downgrade(config, "0001")
+    with closing(sqlite3.connect(tmp_path / FILE)) as old:
+        names = {row[1] for row in old.execute("PRAGMA table_info(attempt)")}
+        assert not names & {"source", "log_offset", "arguments"}, "as the first release had it"
+    with closing(Store(tmp_path)) as store:
+        check(store, journal)
+        found = store.run(journal.run.name)
+        assert found is not None
+        assert (found[1][0].source, found[1][0].log_offset, found[1][0].arguments) == (None, 0, {})
 
 
 @pytest.mark.parametrize("damage", [b"this is no data base", b"SQLite format 3\x00" + b"\xff" * 5000])

@@ -1,4 +1,7 @@
-"""Starts that were only watched: which log they were seen in, and where they begin there."""
+"""The arguments of a start; and of one that was only watched, which log it was seen in and where it begins there.
+
+Columns are added in place: a table that is made anew is dropped first, and would take with it the rows that belong to it.
+"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,14 +11,11 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    with op.batch_alter_table("attempt") as table:
-        table.add_column(sa.Column("arguments", sa.JSON(), nullable=False, server_default="{}"))
-        table.add_column(sa.Column("source", sa.String()))
-        table.add_column(sa.Column("log_offset", sa.BigInteger(), nullable=False, server_default="0"))
+    op.add_column("attempt", sa.Column("arguments", sa.JSON(), nullable=False, server_default="{}"))
+    op.add_column("attempt", sa.Column("source", sa.String()))
+    op.add_column("attempt", sa.Column("log_offset", sa.BigInteger(), nullable=False, server_default="0"))
 
 
 def downgrade() -> None:
-    with op.batch_alter_table("attempt") as table:
-        table.drop_column("log_offset")
-        table.drop_column("source")
-        table.drop_column("arguments")
+    for name in ("log_offset", "source", "arguments"):
+        op.drop_column("attempt", name)
