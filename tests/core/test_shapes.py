@@ -17,10 +17,10 @@ from .shapes import SHAPES, Shape, entries
 CRASHES = (
     "founding-story", "real-port-in-use", "real-slim-mem-fraction-tiny", "lib-fi-no-nvcc",
     "lib-wrapped-api-fi0.6.4-torch2.9.1-none.vllm-perline", "lib-wrapped-api-fi0.6.4-torch2.9.1-none.4ranks-interleaved",
-    "real-slim-unsupported-arch", "real-slim-tp2", "lib-hf-tf-gated401", "vllm-6276", "real-slim-trunc-safetensors",
+    "real-slim-unsupported-arch", "real-slim-tp2", "lib-hf-tf-gated401", "vllm-6276",
 )  # fmt: skip
 QUIET = (
-    "real-slim-healthy-0.5.23", "founding-story-relaunch", "real-slim-tp2-bound", "real-slim-sigterm-parent-at-spawn",
+    "real-slim-healthy-0.5.23", "founding-story-relaunch",
     "engine-v0523-sigkill-scheduler-while-it-loads", "lib-dynamo-module-fi0.6.4-torch2.9.1-nofullgraph",
 )  # fmt: skip
 """Nothing may be blamed in these."""
