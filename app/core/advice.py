@@ -141,18 +141,6 @@ def _value(value: Any, names: Mapping[str, str], status: Status) -> Any:
     return value
 
 
-def _written(name: str, argv: tuple[str, ...] | None) -> str | None:
-    """The value of `--name` on a command line, the last one; None where it is not written out."""
-    flag = "--" + name.replace("_", "-")
-    found = None
-    for word, following in zip(argv or (), [*(argv or ())[1:], ""], strict=False):
-        if word == flag:
-            found = following
-        elif word.startswith(flag + "="):
-            found = word.partition("=")[2]
-    return found
-
-
 def evaluate(expression: str, names: Mapping[str, str], status: Status) -> Any:
     """An expression of a rule, over captured names and facts.
 
@@ -165,7 +153,7 @@ def evaluate(expression: str, names: Mapping[str, str], status: Status) -> Any:
     known.update({name: value for name, value in facts.memory.items() if value is not None and name not in known})
 
     def arg(name: str) -> Any:
-        value = facts.args.get(name) or _written(name, status.argv)
+        value = facts.setting(name)
         if value in (None, "", "None"):
             raise Unknown(f"needs {name}, which this log does not tell")
         return value

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from .secrets import MASK, mask
 
@@ -131,6 +132,21 @@ def parse_command(text: str) -> tuple[tuple[str, ...], dict[str, str]]:
         if ends:
             break
     return tuple(kept), environment
+
+
+def written(name: str, argv: Iterable[str]) -> str | None:
+    """What a command line sets the argument `name` (as the configuration calls it: `attention_backend`) to.
+
+    The last value counts, a switch is "True"; None where it is not written out. `--tp 8` is the argument `tp_size`.
+    """
+    flags = {f"--{one.replace('_', '-')}" for one in (name, name.removesuffix("_size"))}
+    words = [*argv, ""]
+    found = None
+    for word, following in pairwise(words):
+        flag, equals, value = word.partition("=")
+        if flag.replace("_", "-") in flags:
+            found = value if equals else "True" if following[:2] in ("", "--") else following
+    return found
 
 
 def _words(text: str) -> list[str]:

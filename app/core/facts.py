@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from .arguments import parse_arguments, parse_command
+from .arguments import parse_arguments, parse_command, written
 from .engines import LIBRARIES, VERSION_GROUPS, Engine, Era, Gpu, Mark
 from .lines import Line
 from .lookup import Found, lookup
@@ -122,11 +122,16 @@ class Facts:
         """Phase → the ranks that have not ended it while others have."""
         return {state.id: state.stragglers for state in self.phases if state.state == "running" and state.stragglers}
 
+    def setting(self, name: str) -> str | None:
+        """The value of an argument: as the engine printed it, else as it is written on the command line; None else."""
+        return self.args.get(name) if self.args else written(name, self.argv or ())
+
     @property
     def expected_ranks(self) -> int | None:
         """How many ranks the arguments ask for; None where they do not tell."""
-        args = self.args
-        sizes = [args.get(f"{name}_size") or args.get(f"{long}_parallel_size") or "" for name, long in _SIZES]
+        sizes = [
+            self.setting(f"{name}_size") or self.setting(f"{long}_parallel_size") or "" for name, long in _SIZES
+        ]
         if not any(sizes):
             return None
         count = 1

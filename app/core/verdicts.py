@@ -54,8 +54,7 @@ class View(Protocol):
     @property
     def sm(self) -> str | None: ...
 
-    @property
-    def args(self) -> Mapping[str, str]: ...
+    def setting(self, name: str) -> str | None: ...
 
     @property
     def ready(self) -> int | None: ...
@@ -265,7 +264,7 @@ def facts_against(when: When, view: View) -> str | None:
     if when.not_gpu and view.sm and any(search(pattern, view.sm) for pattern in when.not_gpu):
         return f"not_gpu: it is {view.sm}"
     for name, pattern in when.args:
-        value = view.args.get(name)
+        value = view.setting(name)
         if value is None or not search(pattern, value):
             return f"args: {name}={value} does not match {pattern!r}"
     return None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.arguments import is_secret, parse_arguments, parse_command
+from app.core.arguments import is_secret, parse_arguments, parse_command, written
 
 
 @pytest.mark.parametrize(
@@ -111,3 +111,20 @@ def test_any_text_is_survived(text: str) -> None:
     parse_arguments(text)
     parse_arguments("ServerArgs(a=" + text)
     parse_command(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "argv", "value"),
+    [
+        ("attention_backend", "--attention-backend fa3 --attention-backend=triton", "triton"),
+        ("tp_size", "--model-path m --tp 8", "8"),
+        ("tp_size", "--tp-size=4", "4"),
+        ("enable_dp_attention", "--enable-dp-attention --tp 8", "True"),
+        ("enable_dp_attention", "--tp 8 --enable-dp-attention", "True"),
+        ("nnodes", "--nnodes", "True"),
+        ("tp_size", "--tpx 8", None),
+        ("model", "", None),
+    ],
+)
+def test_what_a_command_line_sets(name: str, argv: str, value: str | None) -> None:
+    assert written(name, argv.split()) == value

@@ -352,3 +352,13 @@ def test_the_engine_of_a_lookup_is_built_once() -> None:
     assert lookup(ALL) is lookup(list(ALL))
     other: Engine = engine_from({"name": "libraries", "title": "none"}, [])
     assert lookup([other]) is not lookup(ALL)
+
+
+def test_a_setting_is_the_printed_one_and_else_the_written_one() -> None:
+    argv = ["python", "-m", "sglang.launch_server", "--tp", "8", "--attention-backend", "fa3"]
+    facts = Facts(ALL, argv=argv)
+    assert (facts.setting("attention_backend"), facts.expected_ranks) == ("fa3", 8)
+    printed = "[2026-02-20 10:11:12] server_args=ServerArgs(model_path='m', tp_size=2, attention_backend='triton')"
+    facts, _, _ = read(printed, argv=argv)
+    assert (facts.setting("attention_backend"), facts.expected_ranks) == ("triton", 2)
+    assert facts.setting("nnodes") is None
