@@ -236,4 +236,7 @@ class DiffOut(Open):
     argv: list[str] = Field(examples=[DIFF])
     env: dict[str, list[Any]]
     versions: dict[str, list[Any]]
+    arguments: dict[str, list[Any]] = Field(
+        description="Of watched starts: the arguments in force, as the log has them."
+    )
     phases: list[dict[str, Any]]

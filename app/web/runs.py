@@ -195,6 +195,7 @@ def routes(state: State) -> APIRouter:
                 "other": {"id": then.run, "attempt": then.number, "state": then.state},
                 "argv": argv_diff(now.argv, then.argv), "env": map_diff(now.env, then.env),
                 "versions": map_diff(now.versions, then.versions), "phases": phase_diff(*phases),
+                "arguments": map_diff(now.arguments, then.arguments),
             }  # fmt: skip
 
         return JSONResponse(await asked(work))
@@ -270,6 +271,7 @@ def _attempt(row: "AttemptRow", phases: "Sequence[PhaseRow]", findings: "Sequenc
         "number": row.number, "argv": row.argv, "env": row.env, "diff": row.diff, "via": row.via, "began": row.began,
         "ready_at": row.ready_at, "ended": row.ended, "state": row.state, "rule": row.rule, "exit": row.exit,
         "reason": row.reason, "versions": row.versions, "log": row.log, "log_size": row.log_size,
+        "arguments": row.arguments, "source": row.source, "log_offset": row.log_offset,
         "phases": [{"phase": each.phase, "title": each.title, "seconds": each.seconds} for each in phases],
         "verdicts": [
             {"at": each.at, "rule": each.rule, "title": each.title, "stage": each.stage, "reason": each.reason,

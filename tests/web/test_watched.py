@@ -86,6 +86,8 @@ def test_every_start_becomes_a_run_with_its_own_log(tmp_path: Path) -> None:
             assert CAUSE in report.read().decode()
         store = running.service.store
         assert store is not None
+        assert diff["arguments"]["enable_piecewise_cuda_graph"] == ["True", "False"]
+        assert (first["source"], second["source"]) == (str(log), str(log))
         kept = [store.run(row["id"])[1][0] for row in found]  # type: ignore[index]
         assert [(row.source, row.log_offset) for row in kept] == [(str(log), 0), (str(log), len(CRASH) + BOUNDARY)]
         assert kept[0].arguments["enable_piecewise_cuda_graph"] == "True"
