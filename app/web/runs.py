@@ -4,7 +4,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path as FilePath
-from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query
 from starlette.concurrency import run_in_threadpool
@@ -207,20 +207,17 @@ def routes(state: State) -> APIRouter:
     async def bundle(run: Id) -> Response:
         """An archive to attach to an issue: masked logs, reports, command lines, versions, phases."""
 
-        def work(store: "Store") -> IO[bytes]:
+        def work(store: "Store") -> Iterator[bytes]:
             row, attempts = known(store, run)
             logs = [(each.number, log_path(row, each), each.argv) for each in attempts]
-            file = tempfile.TemporaryFile()  # noqa: SIM115 (closed when all of it is sent)
-            try:
-                packed(file, run, _whole(store, row, attempts), logs, state.service.base)
-                file.seek(0)
-            except BaseException:
-                file.close()
-                raise
-            return file
+            sent = _temporary()
+            file = next(sent)  # from here on it is closed however this ends, also when nobody waits any more
+            packed(file, run, _whole(store, row, attempts), logs, state.service.base)
+            file.seek(0)
+            return sent
 
         headers = {"content-disposition": f'attachment; filename="{run}.tar.gz"'}
-        return StreamingResponse(_sent(await asked(work)), media_type="application/gzip", headers=headers)
+        return StreamingResponse(await asked(work), media_type="application/gzip", headers=headers)
 
     return router
 
@@ -237,8 +234,10 @@ def _all(path: FilePath) -> Iterator[bytes]:
         yield b"".join(kept)
 
 
-def _sent(file: IO[bytes]) -> Iterator[bytes]:
-    with file:
+def _temporary() -> Iterator[Any]:
+    """A file to be filled first, then what it holds."""
+    with tempfile.TemporaryFile() as file:
+        yield file
         while data := file.read(1 << 18):
             yield data
 

@@ -226,7 +226,7 @@ def test_a_run_with_a_log_of_any_size_is_looked_at_and_sent(tmp_path: Path, open
         page.get_by_role("searchbox").fill("hit an exception")
         page.get_by_text("4 matches", exact=True).wait_for()
 
-        with page.expect_download() as download:
+        with page.expect_download(timeout=120_000) as download:
             page.get_by_role("button", name="Save a bundle for an issue").click()
         assert download.value.suggested_filename == f"{target['run']}.tar.gz"
         with tarfile.open(download.value.path()) as archive:

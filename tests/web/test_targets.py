@@ -27,7 +27,8 @@ CAUSE = "dynamo/flashinfer-fp4-jit-under-dynamo"
 
 
 def test_a_server_is_started_restarted_by_a_knob_and_stopped(tmp_path: Path) -> None:
-    argv = engine(tmp_path, [scene(HEALTHY, health=True)], port=free_port())
+    slow = scene(HEALTHY, health=True, lacks=["--mem-fraction-static"], deaf=True)  # it takes a while to end
+    argv = engine(tmp_path, [slow, scene(HEALTHY, health=True)], port=free_port())
     with serving(tmp_path, [argv], begin=False) as running:
         running.post("/api/targets/server/stop", status=409)
         first = running.post("/api/targets/server/start")

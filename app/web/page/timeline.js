@@ -28,7 +28,8 @@ export class Timeline {
     const usual = target.usual ?? {};
     const live = target.state === "starting";
     const counts = live || target.state === "stalled";
-    const awaited = (/** @type {Phase} */ phase) => live && phase.state === "pending" && usual[phase.id] > 0;
+    const reached = phases.findLastIndex((phase) => phase.state !== "pending");
+    const awaited = (/** @type {Phase} */ phase) => live && phase.state === "pending" && usual[phase.id] > 0 && phases.indexOf(phase) > reached;
     const shown = phases.filter((phase) => ["running", "done", "skipped"].includes(phase.state) || awaited(phase));
     let at = 0;
     let before = 0;
