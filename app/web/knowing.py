@@ -5,14 +5,14 @@ import zlib
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
+from anyio import from_thread
 from fastapi import APIRouter, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
-from app.core.diagnosis import Diagnosis
 from app.core.rules import Rule
-from app.explain import Told
+from app.explain import Told, explain_bytes
 from app.offers import scrubbed
 from app.pages import rule_page
 from app.report import to_json
@@ -50,22 +50,25 @@ def routes(state: State) -> APIRouter:
             raise Problem(503, "other logs are being read; ask again", {"retry-after": "2"})
         async with turns:
             told = Told.read(argv, engine_version, gpu, exit)
-            diagnosis = Diagnosis(base, argv=told.argv, release=told.engine_version, gpu=told.gpu)
+            body = _unpacked(request, state.access.explain)
+            end = asyncio.get_running_loop().time() + state.access.explain_seconds
+
+            async def following() -> bytes | None:
+                async with asyncio.timeout_at(end):
+                    return await anext(body, None)
+
+            def answer() -> dict[str, Any]:
+                pieces = iter(lambda: from_thread.run(following), None)
+                status = explain_bytes(pieces, base, told, idle)
+                report: dict[str, Any] = scrubbed(to_json(status, "request", base, near=True))
+                return report
+
             try:
-                async with asyncio.timeout(state.access.explain_seconds):
-                    async for piece in _unpacked(request, state.access.explain):
-                        await run_in_threadpool(diagnosis.feed, piece)
+                return JSONResponse(await run_in_threadpool(answer))
             except TimeoutError:
                 raise Problem(408, f"the log did not come within {state.access.explain_seconds:g} s") from None
             except ClientDisconnect:
                 return Response(status_code=400)
-
-            def answer() -> dict[str, Any]:
-                diagnosis.close(told.exit)
-                report: dict[str, Any] = scrubbed(to_json(diagnosis.status(idle), "request", base, near=True))
-                return report
-
-            return JSONResponse(await run_in_threadpool(answer))
 
     @router.get("/rules", tags=["rules"], response_model=models.RulesOut, responses=documented())
     async def rules() -> Response:

@@ -153,6 +153,8 @@ class ReportOut(Open):
     state: str = Field(examples=["crashed"])
     verdicts: list[dict[str, Any]]
     fingerprint: str | None
+    restored: list[str] = []
+    """What was undone to a log that was copied or exported, in words; absent for an ordinary one."""
     near: list[NearOut] = []
 
 

@@ -43,6 +43,25 @@ def test_a_log_is_explained_as_it_comes_and_not_kept(running: Running) -> None:
     assert told["verdicts"][0]["rule"] == CAUSE
 
 
+def test_a_log_that_was_copied_newest_first_is_restored(running: Running) -> None:
+    lines = STORY.read_bytes().splitlines(keepends=True)
+    turned = running.client.post("/api/explain", content=b"".join(reversed(lines))).json()
+    assert turned["verdicts"][0]["rule"] == CAUSE
+    assert turned["restored"] == ["newest first: read from the bottom up"]
+    proof = turned["verdicts"][0]["evidence"][-1]
+    assert lines[-proof["line"]].decode().rstrip().endswith(proof["text"].strip())
+
+
+def test_a_log_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
+    access = Access(rates=FAST, explain_seconds=0.3)
+    with serving(tmp_path, [engine(tmp_path, [scene(STORY)])], begin=False, access=access) as slow:
+        address = (slow.client.base_url.host, slow.client.base_url.port)
+        with socket.create_connection(address, 10) as client:
+            head = f"POST /api/explain HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\nContent-Length: 9\r\n\r\nabc"
+            client.sendall(head.encode())
+            assert b" 408 " in client.recv(4096).split(b"\r\n")[0]
+
+
 def test_a_log_has_a_limit_also_unpacked(running: Running) -> None:
     assert running.client.post("/api/explain", content=b"x" * (5 << 20)).status_code == 413
     assert running.client.post("/api/explain", content=gzip.compress(b"x" * (5 << 20))).status_code == 413
