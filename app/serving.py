@@ -303,16 +303,17 @@ def serve(
         webhooks = Webhooks(_hooks(config), targets, folder=root / "webhooks")
         keep = (table.keep_days, table.keep_gb * 1e9)
         stored = Stored(root, targets, database or table.database, keep)
+        asked = threading.Event()  # from the first answer on, it ends in an orderly way
+        stack.enter_context(_signals(targets, table.on_stop == "leave", asked))
         stack.enter_context(beside(Api(table.listen, tuple(table.hosts)), base, root, targets, tokens, stored))
-        stored.tried.wait(60)
+        while not (stored.tried.wait(0.2) or asked.is_set()):
+            pass
         if stored.refused is not None:
             raise ValueError(stored.refused)
         webhooks.start()
         stack.callback(webhooks.stop)
         threads = [threading.Thread(target=each.run, name=each.name) for each in targets]
         threads += [threading.Thread(target=_say, args=(each, as_json), daemon=True) for each in targets]
-        asked = threading.Event()
-        stack.enter_context(_signals(targets, table.on_stop == "leave", asked))
         for thread in threads:
             thread.start()
         asked.wait()

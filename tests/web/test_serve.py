@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -262,3 +263,36 @@ def test_a_service_whose_data_base_is_refused_does_not_begin(tmp_path: Path, pos
         done = subprocess.run([*words, url], capture_output=True, text=True, cwd=ROOT, timeout=120)
         assert done.returncode == 2, done.stderr
         assert why in done.stderr
+
+
+def test_a_watch_that_is_killed_loses_and_doubles_no_run(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_bytes(STORY.read_bytes())
+    more = ("--listen", "127.0.0.1:0", "--state-dir", tmp_path / "state")
+    found = []
+    for _ in range(2):
+        with program(tmp_path, "watch", *more, log) as watch:
+
+            def runs(watch: Program = watch) -> list[tuple[str, str, str | None]]:
+                answer = watch.ask("GET", "/api/targets/server/runs").json()
+                return [(row["id"], row["state"], row["rule"]) for row in answer.get("runs", ())]
+
+            until(lambda: [row[1:] for row in runs()] == [("crashed", CAUSE)], "the run", 60)
+            found.append(runs())
+            watch.end(signal.SIGKILL)
+    assert found[0] == found[1]
+
+
+def test_clients_that_listen_do_not_hold_the_end(tmp_path: Path) -> None:
+    with program(tmp_path, "serve", write(tmp_path, ["sleep", "600"], more="start = false")) as serve:
+        until(lambda: serve.target()["state"] == "idle", "the target")
+        url = f"{serve.url}/api/targets/server/events"
+        with contextlib.ExitStack() as stack:
+            client = stack.enter_context(httpx.Client(timeout=20, trust_env=False))
+            answers = [stack.enter_context(client.stream("GET", url)) for _ in range(20)]
+            readers = [answer.iter_lines() for answer in answers]
+            assert all(next(lines) for lines in readers), "each of them listens"
+            begun = time.monotonic()
+            assert serve.end() == 0
+            assert time.monotonic() - begun < 3
+            assert any("bye" in line for line in readers[0]), "they are told"
