@@ -28,8 +28,9 @@ MODELS = ("--model-path", "--model", "-m")
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One attempt that ended, or became ready. `key` is the same for the same model, flags and machine, `model` for the
-    same model and machine. `argv` is as it was started; `env` the changed variables, masked. Times are seconds since
-    the epoch, `phases` seconds by phase, `ready_after` seconds from the start to ready."""
+    same model and machine. `argv` is as it was started, empty where the start was only watched; `env` the changed
+    variables, masked. Times are seconds since the epoch, `phases` seconds by phase, `ready_after` seconds from the
+    start to ready."""
 
     run: str
     attempt: int
@@ -60,7 +61,7 @@ class History(Protocol):
         are any, else those of the same model."""
 
     def last_ready(self, model: str, fits: Callable[[Entry], bool] = lambda entry: True) -> Entry | None:
-        """The last launch of that model that became ready, of those that fit."""
+        """The last launch of that model that became ready, of those that fit. Watched starts are none of ours."""
 
 
 def keys(argv: Sequence[str], machine: str = "") -> tuple[str, str]:
@@ -86,6 +87,16 @@ def keys(argv: Sequence[str], machine: str = "") -> tuple[str, str]:
         model = words[0]
     engine = launch.engine if launch else Path(argv[0]).name if argv else ""
     return _digest(machine, engine, *told), _digest(machine, engine, model)
+
+
+def printed_keys(engine: str, values: Mapping[str, str], machine: str = "") -> tuple[str, str]:
+    """(key, model) of a configuration as an engine printed it, where the command line is not known: its `model` is that
+    of `keys`, so that starts of our own and watched ones teach each other."""
+    machine = machine or socket.gethostname()
+    others = {flag.lstrip("-").replace("-", "_") for flag in OTHERS} | {"random_seed", "seed"}
+    told = [f"{name}={value}" for name, value in sorted(values.items()) if name not in others]
+    model = values.get("model_path") or values.get("model") or ""
+    return _digest(machine, engine, "printed", *told), _digest(machine, engine, model)
 
 
 def _digest(*parts: str) -> str:
@@ -147,6 +158,6 @@ class FileHistory:
     def last_ready(self, model: str, fits: Callable[[Entry], bool] = lambda entry: True) -> Entry | None:
         found = None
         for entry in self.entries():
-            if entry.state == "ready" and entry.model == model and fits(entry):
+            if entry.state == "ready" and entry.argv and entry.model == model and fits(entry):
                 found = entry
         return found

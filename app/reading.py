@@ -103,6 +103,10 @@ class Reading:
         self._unseen = False
         self._unjudged = False
 
+    def expect(self, durations: Mapping[str, Sequence[float]]) -> None:
+        """From here on these seconds by phase of earlier starts count."""
+        self._durations = dict(durations)
+
     @property
     def facts(self) -> Facts:
         """What is known of the start that the log is at."""

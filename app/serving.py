@@ -335,7 +335,8 @@ def watched(name: str, path: Path, settings: Settings, root: Path, base: Base) -
         print(
             f"bringup: no history of {path}: {getattr(error, 'strerror', None) or error}", file=sys.stderr, flush=True
         )
-    return Watched(name, Watcher(base, Hub(), path, settings, starts), root)
+    history = FileHistory(root / "history.jsonl")
+    return Watched(name, Watcher(base, Hub(), path, settings, starts, history), root)
 
 
 def _hooks(config: Config) -> list[Hook]:

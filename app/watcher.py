@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from app import health
 from app.attempt import Asked, Attempt, Limits
 from app.core.secrets import mask, mask_argv
+from app.history import Entry, History, keys, printed_keys
 from app.hub import Hub
 from app.offers import scrubbed
 from app.outcome import Outcome, Settings
@@ -32,23 +33,37 @@ def check(path: Path) -> None:
             return
 
 
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 class Watcher:
     """One watched log. `run` blocks until `stop` or `leave`, which may be called from any thread."""
 
     def __init__(
-        self, base: Base, hub: Hub, path: Path, settings: Settings | None = None, starts: Starts | None = None
+        self, base: Base, hub: Hub, path: Path, settings: Settings | None = None, starts: Starts | None = None,
+        history: History | None = None,
     ) -> None:  # fmt: skip
-        """`starts` keeps a run for each start in the log. Raises TailError at once when `path` can never be a log that
-        is followed."""
+        """`starts` keeps a run for each start in the log, `history` tells how long earlier ones took. Raises TailError
+        at once when `path` can never be a log that is followed."""
         self.settings = settings or Settings()
         self.hub, self.path = hub, path
         self.asked = Asked()
         self._base = base
         self._starts = starts
+        self._history = history
+        self._keys: tuple[str, str] | None = None
+        self._began: float | None = None
+        """When the start at hand began (monotonic), where it was seen to begin."""
         self._state = "starting"
         self._report: dict[str, Any] | None = None
         self._verdict: dict[str, Any] | None = None
         limits = Limits(self.settings.limits.silence, None, None)
+        self._there = _size(path)
+        """Bytes that were there before: their pace says nothing."""
         self._reading = Reading(
             base, versions=self.settings.versions, release=self.settings.release, gpu=self.settings.gpu,
             pace=self.settings.pace, silence=limits.silence,
@@ -57,7 +72,7 @@ class Watcher:
         where = health.endpoint([], url) if url else None
         self._attempt = Attempt(
             self._reading, starts.tail() if starts else Tail(path), self.asked, self._say, self._show, where=where,
-            limits=limits,
+            limits=limits, known=self._there,
         )  # fmt: skip
 
     def stop(self) -> None:
@@ -91,8 +106,13 @@ class Watcher:
     def _say(self, told: Told) -> None:
         if told.kind == "state":
             self._state = told.data["state"]
+            if self._state == "ready":
+                self._remember()
         elif told.kind == "again":
             self._state, self._verdict, self._report = "starting", None, None
+            self._keys, self._began = None, time.monotonic() if self._reading.bytes > self._there else None
+        elif told.kind in ("fact", "phase"):
+            self._learn()
         elif told.kind == "verdict":
             self._verdict = dict(told.data)
             if told.data["stage"] == "withdrawn":
@@ -117,6 +137,33 @@ class Watcher:
             if self._starts is not None:
                 self._starts.note(news, "", status, self._state)
             self.hub.tell(news)
+
+    def _learn(self) -> None:
+        """Once it is known what is started: how long earlier starts of it took."""
+        if self._history is None or self._keys is not None:
+            return
+        if self._began is None and not self._there:
+            self._began = self._reading.began
+        facts = self._reading.facts
+        if facts.argv:
+            self._keys = keys(facts.argv)
+        elif facts.engine and facts.args_complete:
+            self._keys = printed_keys(facts.engine, facts.args)
+        if self._keys is not None:
+            self._reading.expect(self._history.durations(*self._keys))
+
+    def _remember(self) -> None:
+        """Keeps how long this start took, if it was watched from where its phases began."""
+        took = dict(self._reading.took)
+        if self._history is None or self._keys is None or not took:
+            return
+        now, ready = time.time(), None
+        if self._began is not None:
+            ready = (time.monotonic() - self._began) * self.settings.pace
+        began = now - ready if ready is not None else now
+        run = self._starts.run if self._starts else None
+        self._history.add(Entry(run or "", 1, *self._keys, (), {}, str(self.path), began, now, "ready",
+                                ready_after=ready, phases=took))  # fmt: skip
 
     def _show(self) -> None:
         status = self._reading.status
