@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,9 @@ def test_the_image_has_stages_on_any_base_and_no_root() -> None:
         for source in rest.split()[:-1] if name == "COPY" and "--from" not in rest else ():
             assert (ROOT / source).exists(), source
             assert f"!{source}" in ignored, f"{source} does not reach the build"
-    if shutil.which("hadolint"):
-        subprocess.run(["hadolint", str(ROOT / "Dockerfile")], check=True, timeout=60)
+    hadolint = shutil.which("hadolint") or shutil.which("hadolint", path=str(Path(sys.executable).parent))
+    assert hadolint, "hadolint is among the development packages"
+    subprocess.run([hadolint, str(ROOT / "Dockerfile")], check=True, timeout=60)
 
 
 def test_the_wheel_holds_what_the_image_needs() -> None:
