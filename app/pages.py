@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,40 @@ from .core.rules import Remedy, Rule, When
 if TYPE_CHECKING:
     from .knowledge import Base
 
+INTRODUCTION = """\
+One page a rule, generated from `rules/`. `bringup rules search no kernel image` finds those with these words, and so does
+`GET /api/rules?search=…`."""
+_ESCAPED = re.compile(r"\\([^\w\s])")
+
 
 def rule_page(rule: Rule, base: Base) -> str:
     """Markdown: the message, what it means, how to tell it from its look-alikes, remedies, references."""
     return "\n".join(_page(rule, base)).rstrip() + "\n"
+
+
+def search(rules: Iterable[Rule], text: str) -> list[Rule]:
+    """The rules in whose id, title, explanation, patterns, look-alikes or remedies all words of `text` begin a word, in
+    any case; those that have them in their id or title come first, then those with them in what the log says."""
+    words = [re.compile(rf"(?<![^\W_]){re.escape(word)}") for word in text.casefold().split()]
+    found = []
+    for rule in rules:
+        places = [" ".join(part).casefold() for part in _searched(rule)]
+        if all(any(map(word.search, places)) for word in words):
+            ranks = (rank for rank, place in enumerate(places) if all(word.search(place) for word in words))
+            found.append((next(ranks, len(places)), rule.id, rule))
+    return [rule for _, _, rule in sorted(found, key=lambda one: one[:2])]
+
+
+def _searched(rule: Rule) -> Iterator[list[str]]:
+    """What a search looks in, the most telling first."""
+    yield [rule.id, rule.title]
+    patterns = [pattern for when in rule.when for pattern in (*when.core(), *when.seen)]
+    # a person types what the log says, not what a pattern escapes
+    yield [_ESCAPED.sub(r"\1", pattern) for pattern in patterns]
+    yield [rule.cause, rule.note or ""]
+    yield [text for remedy in rule.remedies for text in (remedy.title, remedy.do or "")]
+    yield [*(name for remedy in rule.remedies for name, _ in (*remedy.set, *remedy.env)), *rule.references]
+    yield [miss.log for miss in rule.near_misses]
 
 
 def _page(rule: Rule, base: Base) -> Iterator[str]:
@@ -139,7 +170,7 @@ def _remedy(place: int, remedy: Remedy) -> Iterator[str]:
 def write_pages(base: Base, folder: Path) -> list[Path]:
     """Write every rule's page and the index below `folder`; returns the files. Pages of rules that are gone are removed."""
     wanted: dict[Path, str] = {}
-    index = ["# What bringup knows", "", "One page a rule, generated from `rules/`.", ""]
+    index = ["# What bringup knows", "", INTRODUCTION, ""]
     area = ""
     for rule in base.rules():
         if rule.area != area:

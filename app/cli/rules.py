@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from .options import FOLDER, knowledge, with_rules
+
+if TYPE_CHECKING:
+    from ..core.rules import Rule
 
 
 @click.group()
@@ -25,11 +29,32 @@ def rules_list(area: str | None, directories: tuple[Path, ...], disable: tuple[s
     shown = [rule for rule in base.rules() if area is None or rule.area == area]
     if not shown:
         raise click.UsageError(f"no area {area!r}; there are: " + ", ".join(sorted({r.area for r in base.rules()})))
+    _print_rows(shown)
+
+
+def _print_rows(shown: Sequence[Rule]) -> None:
     width = max(len(rule.id) for rule in shown)
     for rule in shown:
         mark = "" if rule.status == "stable" else " (draft)"
         mark += " (symptom)" if rule.role == "symptom" else ""
         click.echo(f"{rule.id:<{width}}  {rule.title}{mark}")
+
+
+@rules.command("search")
+@click.argument("words", nargs=-1, required=True)
+@with_rules
+def rules_search(words: tuple[str, ...], directories: tuple[Path, ...], disable: tuple[str, ...]) -> None:
+    """Rules in which all these words stand: in the title, in what the log says, in what helps.
+
+    `bringup rules search no kernel image`; for a whole log there is `bringup explain`.
+    """
+    from ..pages import search
+
+    found = search(knowledge(directories, disable).rules(), " ".join(words))
+    if not found:
+        click.echo("no rule has all of these words; try fewer, or give the log to `bringup explain`", err=True)
+        raise SystemExit(1)
+    _print_rows(found)
 
 
 @rules.command("show")

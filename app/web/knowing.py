@@ -11,10 +11,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
+from app import pages
 from app.core.rules import Rule
 from app.explain import Told, explain_bytes
 from app.offers import scrubbed
-from app.pages import rule_page
 from app.report import to_json
 from app.web import models
 from app.web.problems import Problem, documented
@@ -71,9 +71,11 @@ def routes(state: State) -> APIRouter:
                 return Response(status_code=400)
 
     @router.get("/rules", tags=["rules"], response_model=models.RulesOut, responses=documented())
-    async def rules() -> Response:
-        """Every rule: id, title, role, status."""
-        found = await run_in_threadpool(base.rules)
+    async def rules(
+        search: Annotated[str, Query(max_length=200, description="Only rules in which all these words stand.")] = "",
+    ) -> Response:
+        """Every rule, or those that a search finds, best first: id, title, role, status."""
+        found = await run_in_threadpool(lambda: pages.search(base.rules(), search) if search else base.rules())
         return JSONResponse({"rules": [_row(rule) for rule in found]})
 
     @router.get(
@@ -93,7 +95,7 @@ def routes(state: State) -> APIRouter:
              "safe": each.safe, "proof": each.proof}
             for each in rule.remedies
         ]  # fmt: skip
-        more = {"page": rule_page(rule, base), "references": list(rule.references), "remedies": remedies}
+        more = {"page": pages.rule_page(rule, base), "references": list(rule.references), "remedies": remedies}
         return JSONResponse({**_row(rule), **more})
 
     return router

@@ -90,6 +90,9 @@ def test_rules_are_listed_and_shown(running: Running) -> None:
     assert rule["page"].startswith(f"# {rule['title']}")
     assert rule["remedies"][0]["set"]
     assert running.get("/api/rules/dynamo/nothing", 404)["detail"] == "there is no rule dynamo/nothing"
+    found = running.client.get("/api/rules", params={"search": "no kernel image"}).json()["rules"]
+    assert "kernels-by-architecture/torch-wheel-lacks-arch" in [each["id"] for each in found]
+    assert running.client.get("/api/rules", params={"search": "xyzzy"}).json() == {"rules": []}
 
 
 def test_the_shipped_file_limit_is_large(tmp_path: Path) -> None:
