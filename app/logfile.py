@@ -7,6 +7,7 @@ is fit to be shown: no colours, a redrawn bar as it looked last, secrets masked,
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from array import array
@@ -35,6 +36,8 @@ BACK = 2000
 """Lines before the first one of a search by rank that may tell whose that is."""
 NAMES = 1000
 """Ranks that are told apart."""
+UNSEEN = re.compile(rb"(?:\r|\x1b(?:\[[0-9;?]*[ -/]*[@-~]?)?)+\Z")
+"""What shows nothing at the end of a line, or of as much of it as was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,7 @@ class LogFile:
         for number, head, size in self._raw(fd, max(1, first - BACK) if reader else first, self._size):
             rank = reader.of(head) if reader is not None else ""
             if number < first:
+                end = time.monotonic() + LONG  # an answer that told nothing would be asked for again, for ever
                 continue
             if looked >= SCANNED or (reader is not None and looked and time.monotonic() >= end):
                 yield number, head, size, None
@@ -166,8 +170,11 @@ class LogFile:
 
 
 def _drawn(head: bytes, size: int, part: bytes) -> tuple[bytes, int, bytes]:
-    """(head, size, part) of a line without what a redrawn bar has painted over. A "\\r" at the end paints over nothing yet."""
-    at = part.rfind(b"\r", 0, len(part.rstrip(b"\r")))
+    """(head, size, part) of a line without what a redrawn bar has painted over. A "\\r" at the end paints over nothing yet,
+    nor does a colour behind it."""
+    rest = part.rstrip(b"\r")
+    bare = UNSEEN.search(rest, max(0, len(rest) - 200))
+    at = part.rfind(b"\r", 0, bare.start() if bare else len(rest))
     return (head, size, part) if at < 0 else (b"", 0, part[at + 1 :])
 
 

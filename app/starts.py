@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,20 +141,26 @@ class Starts:
 
     def take(self, piece: Piece) -> None:
         """The next piece of the log, before anybody else reads it."""
+        if isinstance(piece, Started):
+            self._save()
+            self._fresh = piece
+            return
+        fresh, self._fresh = self._fresh, None
         try:
-            if isinstance(piece, Started):
-                self._save()
-                self._fresh = piece
-                return
-            if self._fresh is not None:
-                self._enter(self._fresh)
-                self._fresh = None
-            self._window.append((self._at, self._line, piece))
-            self._held += len(piece)
-            while self._held - len(self._window[0][2]) > AROUND:
-                self._held -= len(self._window.popleft()[2])
-            before, self._at = self._at, self._at + len(piece)
-            self._line += piece.count(b"\n")
+            if fresh is not None:
+                self._enter(fresh)
+        except (OSError, Busy) as error:
+            self._say(error)
+            if self._run is not None:
+                self._run.close()
+            self._forget()  # this start has no history; where the stream is must be known for the next one
+        self._window.append((self._at, self._line, piece))
+        self._held += len(piece)
+        while self._held - len(self._window[0][2]) > AROUND:
+            self._held -= len(self._window.popleft()[2])
+        before, self._at = self._at, self._at + len(piece)
+        self._line += piece.count(b"\n")
+        try:
             self._write(before, piece)
             self._remember(before, piece)
         except OSError as error:
@@ -185,6 +192,8 @@ class Starts:
 
     def _remember(self, at: int, data: bytes) -> None:
         """Keeps the first bytes of the current part, by which it is known again."""
+        if self._run is None:
+            return
         part = self._parts[-1]
         place = at - self._origin - part.at
         have = len(self._mark)
@@ -283,7 +292,7 @@ class Starts:
         if run is None or not parts:
             return None
         last = _Part(**parts[-1])
-        for other in sorted(Path(path).parent.glob(f"{Path(path).name}?*")):
+        for other in sorted(Path(path).parent.glob(f"{escape(Path(path).name)}?*")):
             if last.known and _digest(_head(str(other), last.offset, last.known)) == last.digest:
                 size, lines = _counted(other, last.offset)
                 return run, _Part(0, last.at + size, last.line + lines), True

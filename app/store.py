@@ -72,7 +72,7 @@ class Store:
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             try:
                 self.engine = _engine(url or f"sqlite:///{path}")
-            except (SQLAlchemyError, ImportError) as error:
+            except (SQLAlchemyError, ImportError, ValueError) as error:
                 raise StoreError(f"no data base is reached by this URL: {error}") from error
             where = str(path) if url is None else self.engine.url.render_as_string(hide_password=True)
             try:

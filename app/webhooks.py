@@ -157,7 +157,7 @@ class Webhooks:
         self._say = say or (lambda text: print(f"bringup: {text}", file=sys.stderr, flush=True))
         self._over = threading.Event()
         self._deadline: float | None = None
-        self._spools = [_Spool(folder / _name(hook.url) if folder is not None else None, self._say) for hook in hooks]
+        self._spools = [_Spool(folder / _name(hook) if folder is not None else None, self._say) for hook in hooks]
         self._listeners = [
             threading.Thread(target=self._listen, args=(target, target.hub.subscribe()), name="webhooks", daemon=True)
             for target in targets
@@ -258,9 +258,9 @@ def _events(count: int) -> str:
     return "1 event" if count == 1 else f"{count} events"
 
 
-def _name(url: str) -> str:
-    """The folder of an address: it does not tell it, for many have a secret in their path."""
-    return hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
+def _name(hook: Hook) -> str:
+    """The folder of an address and what it wants: it does not tell it, for many have a secret in their path."""
+    return hashlib.blake2b(" ".join((hook.url, *sorted(hook.events))).encode(), digest_size=8).hexdigest()
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):

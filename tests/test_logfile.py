@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app import logfile
@@ -26,6 +26,7 @@ def lines_of(data: bytes) -> list[bytes]:
     pieces=st.lists(st.lists(st.sampled_from(SOME)), max_size=4),
     first=st.integers(1, 40), count=st.integers(1, 12),
 )  # fmt: skip
+@example(pieces=[[b"a", b"\r", b"\x1b[1m"]], first=1, count=1)
 def test_any_range_of_a_growing_file_is_right(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[list[bytes]], first: int, count: int
 ) -> None:
@@ -130,3 +131,26 @@ def test_lines_are_of_the_rank_that_wrote_them(tmp_path: Path, monkeypatch: pyte
         more, first, _ = log.find("", first, 9, ["TP1", ""], Ranks(engines))
         found += more
     assert found == [1, 3, 4, 5, 6]
+
+
+def test_an_answer_by_rank_goes_on_however_long_the_lines_before_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("[2026-02-20 10:11:12 TP0] step\n" * 300)
+    seconds = 0.0
+
+    class Slow(Ranks):
+        def of(self, raw: bytes) -> str:
+            nonlocal seconds
+            seconds += 0.001
+            return super().of(raw)
+
+    monkeypatch.setattr(logfile.time, "monotonic", lambda: seconds)
+    monkeypatch.setattr(logfile, "LONG", 0.05)
+    log, answers = LogFile(str(path)), 0
+    first: int | None = 1
+    while first is not None:
+        _, first = log.ranks(first, Slow(base().engines))
+        answers += 1
+    assert answers < 10

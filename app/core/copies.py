@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from itertools import chain, pairwise
 from typing import Any
 
-HEAD = 256 * 1024
+HEAD = 64 * 1024
 """How many bytes decide what was done to a log."""
 WHOLE = 8 * 1024 * 1024
 """A log up to this size may be put in another order or have its lines joined; of a larger one only single lines are mended."""
@@ -676,10 +676,11 @@ def _newest_first(sample: Sequence[Row]) -> tuple[str, Mend, bool] | None:
             ups, downs = ups + (before < found[1]), downs + (before > found[1])
             last[found[0]] = found[1]
     upright, upturned, single = _tracebacks([text for _, text in sample])
-    if not (downs >= 3 and downs >= 9 * ups) and not (upturned > upright and downs >= ups):
+    turned = upturned > 3 * upright  # ranks that write at once put a head under another's frame now and then
+    if not (downs >= 3 and downs >= 9 * ups) and not (turned and downs >= ups):
         return None
     said = "newest first: read from the bottom up"
-    if upturned > upright:
+    if turned:
         return said, _upside_down, True
     return said, lambda rows: _entries_upside_down(rows, single > 0), True
 

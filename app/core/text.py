@@ -38,7 +38,7 @@ BREAKS = re.compile(
 
 
 TIME = re.compile(r"\d\d[:.]\d\d")
-OWN_TIME = re.compile(r"[\[\d /.-]{0,24}\d\d[:.]\d\d(?::\d\d)?[.,\d]*")
+OWN_TIME = re.compile(r"\[?(?:\d[\d /.-]{0,23})?\d\d[:.]\d\d(?::\d\d)?[.,\d]*")
 """A record that is glued to another brings a time of its own: most lines have none but that at their beginning."""
 PLACES = frozenset(("time", "source", "level"))
 

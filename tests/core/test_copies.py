@@ -109,6 +109,11 @@ TRACE = ["Traceback (most recent call last):", '  File "/a/b.py", line 1, in f',
          "    raise ValueError(1)", "ValueError: 1"]  # fmt: skip
 
 
+def test_ranks_that_fail_at_once_turn_nothing() -> None:
+    head, frame, code = TRACE[0], TRACE[1], TRACE[2]
+    assert untouched("\n".join([head, frame, head, code, frame, head, code, frame, code, *TRACE[3:] * 3]) + "\n")
+
+
 def test_a_traceback_on_its_head_is_turned_without_any_times() -> None:
     assert restored("\n".join(reversed([*TRACE, "done"])))[0] == [*TRACE, "done"]
 

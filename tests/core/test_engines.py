@@ -14,6 +14,7 @@ import yaml
 from app.core.engines import LIBRARIES, Engine, Sample, engine_from
 from app.core.invalid import Problem
 from app.core.patterns import compiled
+from app.core.text import reader_of
 
 RULES = Path(__file__).parents[2] / "rules" / "engines"
 FILES = [RULES / "libraries.yaml", *sorted(RULES.glob("*/engine.yaml"))]
@@ -144,6 +145,11 @@ def test_glued_records_come_apart(name: str, text: str, pieces: list[str]) -> No
     assert glued is not None
     cuts = [0, *(found.start() for found in compiled(glued).finditer(text)), len(text)]
     assert [text[a:b] for a, b in itertools.pairwise(cuts)] == pieces
+
+
+def test_a_record_behind_a_few_dots_of_a_bar_comes_apart() -> None:
+    lines = reader_of(ENGINES.values()).read(b"..........0.12.345.678 E llama_model_load: error loading model", 1)
+    assert [line.text for line in lines] == ["..........", "llama_model_load: error loading model"]
 
 
 GOOD: dict[str, Any] = {

@@ -84,6 +84,10 @@ def test_a_record_glued_to_a_bar_comes_apart() -> None:
     ]
 
 
+def test_a_time_behind_a_short_bar_is_not_taken_for_the_lines_own() -> None:
+    assert texts(b"12/12 [2026-06-08 07:21:05 TP1] Using MoE") == ["12/12", "Using MoE"]
+
+
 def test_a_bar_is_not_taken_for_docker_compose() -> None:
     bar = "Loading safetensors checkpoint shards:  25% Completed | 1/4 [00:02<00:06,  2.1s/it]"
     assert texts(bar.encode()) == [bar]

@@ -263,6 +263,11 @@ def test_postgresql_goes_away_and_no_verdict_is_lost(
     journal.end()
 
 
+def test_an_address_that_is_none_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no data base is reached by this URL"):
+        Store(tmp_path, "postgresql://me@127.0.0.1:port/x")
+
+
 def test_a_data_base_that_is_not_there_is_said_without_its_password(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as raised:
         Store(tmp_path, f"postgresql://me:pass-word@127.0.0.1:{free_port()}/x")

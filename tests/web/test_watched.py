@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 from app import starts
-from tests.edges.replay import HEALTHY, STORY
+from app.runs import Run
+from app.starts import Starts
+from app.tail import Started
+from tests.edges.replay import HEALTHY, STORY, base
 from tests.edges.servers import until
 from tests.web.harness import Running, watching
 
@@ -243,3 +246,63 @@ def test_a_journal_of_a_watched_start_holds_no_secret(tmp_path: Path) -> None:
         assert key.encode() not in own_log(running, found[0]["id"])
     for path in tmp_path.glob("state/targets/server/runs/*/*"):
         assert path.stat().st_mode & 0o077 == 0, path
+
+
+def read(kept: Starts, log: Path, data: bytes) -> None:
+    kept.take(Started(str(log), 0, 0, 0, "opened"))
+    for at in range(0, len(data), 1000):
+        kept.take(data[at : at + 1000])
+
+
+def test_a_start_whose_run_cannot_be_kept_leaves_the_lines_of_the_next_one_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "server.log"
+    log.write_bytes(SERVED)
+    kept = Starts(tmp_path / "state", "server", log, base())
+    (tmp_path / "state" / "runs").write_bytes(b"no folder")
+    read(kept, log, SERVED[:5000])
+    assert "its history is not kept" in capsys.readouterr().err
+    (tmp_path / "state" / "runs").unlink()
+    kept.take(SERVED[5000:])
+    assert kept.run is None, "a run without its beginning would have its lines elsewhere"
+    log.write_bytes(CRASH)
+    read(kept, log, CRASH)
+    assert kept.run is not None
+    assert (tmp_path / "state" / "runs" / kept.run / "attempt-1.log").read_bytes() == CRASH
+    kept.close()
+
+
+def test_a_run_that_another_bringup_holds_does_not_end_the_watch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "server.log"
+    log.write_bytes(SERVED)
+    kept = Starts(tmp_path / "state", "server", log, base())
+    read(kept, log, SERVED)
+    assert kept.run is not None
+    folder = tmp_path / "state" / "runs" / kept.run
+    kept.close()
+    other = Run(folder, {})
+    other.take()
+    again = Starts(tmp_path / "state", "server", log, base())
+    read(again, log, SERVED)
+    assert again.run is None
+    assert "is being run already" in capsys.readouterr().err
+    again.close()
+    other.close()
+
+
+def test_a_log_with_brackets_in_its_name_goes_on_when_it_was_rotated(tmp_path: Path) -> None:
+    log = tmp_path / "server[1].log"
+    log.write_bytes(SERVED)
+    kept = Starts(tmp_path / "state", "server", log, base())
+    read(kept, log, SERVED)
+    run = kept.run
+    kept.close()
+    log.rename(tmp_path / "server[1].log.1")
+    log.write_bytes(b"it goes on\n")
+    kept = Starts(tmp_path / "state", "server", log, base())
+    read(kept, log, b"it goes on\n")
+    assert kept.run == run
+    kept.close()

@@ -220,6 +220,23 @@ def test_what_is_too_old_is_no_news(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not list(tmp_path.glob("*/*"))
 
 
+def test_two_hooks_of_one_address_keep_their_events_apart(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{(port := free_port())}/hook"
+    hooks = Hook(url, ["verdict"], "one"), Hook(url, ["ready"], "two")
+    with hooked(*hooks, folder=tmp_path, seconds=0.1) as (target, said):
+        tell(target, "one")
+        target.hub.publish("state", "ready", {"state": "ready"})
+        until(lambda: len(list(tmp_path.glob("*/*.json"))) == 2, "both events")
+    with listening(port=port) as listener, hooked(*hooks, folder=tmp_path) as (_, said):
+        until(lambda: len(listener.taken) >= 2, "both events")
+        until(lambda: not list(tmp_path.glob("*/*.json")), "the end")
+    assert sorted(json.loads(body)["event"] for _, body in listener.taken) == ["ready", "verdict"]
+    assert len(said) == 2
+    for headers, body in listener.taken:
+        secret = "one" if json.loads(body)["event"] == "verdict" else "two"
+        assert headers["x-bringup-signature"] == signature(secret, headers["x-bringup-timestamp"], body)
+
+
 KILLED = """
 import os, sys
 from pathlib import Path
