@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from .engines import LIBRARIES, Engine, Mark, Pattern
@@ -59,6 +60,19 @@ class _Entry(NamedTuple):
         return None if match is None else Found(self.engine, self.role, self.pattern, match, self.phase)
 
 
+@cache
+def _head(pattern: str) -> str:
+    """The plain text that every match begins with at the start of the line; "" where there is none."""
+    anchored = _ANCHORED.match(pattern)
+    return anchored[1] if anchored and not _has_ways(pattern) else ""
+
+
+@cache
+def _word(literal: str) -> str:
+    """The longest whole word inside a literal, "" for none."""
+    return max(_WHOLE_WORD.findall(literal), key=len, default="")
+
+
 def _has_ways(pattern: str) -> bool:
     """Whether the pattern has alternatives at its top, so that its first letters do not bind the whole."""
     depth = 0
@@ -87,14 +101,14 @@ class _Table:
     def add(self, entry: _Entry) -> None:
         place = len(self.entries)
         self.entries.append(entry)
-        anchored = None if _has_ways(entry.pattern.match) else _ANCHORED.match(entry.pattern.match)
-        if anchored:
-            self.heads.setdefault(anchored[1], []).append(place)
+        head = _head(entry.pattern.match)
+        if head:
+            self.heads.setdefault(head, []).append(place)
             return
         for literal in entry.pattern.literals:
-            words = _WHOLE_WORD.findall(literal)
-            if words:
-                self.words.setdefault(max(words, key=len), []).append((literal, place))
+            word = _word(literal)
+            if word:
+                self.words.setdefault(word, []).append((literal, place))
             else:
                 self.loose.setdefault(_shared_part(literal), []).append((literal, place))
 
