@@ -264,8 +264,10 @@ def _cached(place: Path) -> Any:
             status = os.fstat(file.fileno())
             if status.st_uid != os.getuid() or status.st_mode & 0o022:
                 return None  # somebody else could have written it: a pickle is code
+            if os.path.dirname(os.path.realpath(place)) != os.path.realpath(place.parent):
+                return None  # a link out of the folder makes one of what was never meant to be
             return pickle.load(file)
-    except (OSError, pickle.PickleError, EOFError, AttributeError, ImportError, IndexError, ValueError):
+    except (OSError, pickle.PickleError, EOFError, AttributeError, ImportError, LookupError, TypeError, ValueError):
         return None
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from app import knowledge
 from app.cases import cases, shipped_cases
 from app.core.scan import Literals
 from app.knowledge import Base, load
@@ -79,3 +81,19 @@ def test_a_stored_matcher_is_compiled_anew_where_it_cannot_be_read(base: Base) -
     assert broken.literals.present(b"Traceback (most recent call last)") == base.literals.present(
         b"Traceback (most recent call last)"
     )
+
+
+def test_the_cache_reads_no_file_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    place = tmp_path / "cache" / "bringup" / "x.pickle"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(pickle.dumps("ours"))
+    place.chmod(0o600)
+    (place.parent / "link").symlink_to(place.name)
+    assert knowledge._cached(place) == knowledge._cached(place.parent / "link") == "ours"
+    (tmp_path / "server.log").write_bytes(pickle.dumps("not ours"))
+    (tmp_path / "server.log").chmod(0o600)
+    (place.parent / "out").symlink_to(tmp_path / "server.log")
+    assert knowledge._cached(place.parent / "out") is None
+    place.write_bytes(b"\x80\x05K\x01K\x02R.")  # a number that is called
+    assert knowledge._cached(place) is None
