@@ -40,6 +40,8 @@ MARKERS = (
 """What announces trouble in any server, whatever the rules say: no unknown failure may pass unseen."""
 
 
+MOST_BASES = 8
+"""Caches that are kept: of several versions and rule directories."""
 MOST_PATTERNS = 20_000
 """When more than this have gathered over the versions of the rules, they are gathered anew."""
 
@@ -175,7 +177,7 @@ def load(directories: Sequence[Path] = (), *, disabled: Iterable[str] = (), cach
     base = _cached(place)
     if not isinstance(base, Base):
         base = _compile(files, off)
-        if base.problems or not _store(place, base):
+        if not _store(place, base):
             return base
     _link(link, place)
     return base
@@ -285,13 +287,14 @@ def _store(place: Path, base: Base) -> bool:
     base.stored = base.literals.dump()
     twin = Base(**{name: getattr(base, name) for name in (
         "ways", "triggers", "marks", "loose", "strings", "packed", "sources", "engines", "launches", "literals_of",
-        "packed_breaks", "stored",
+        "packed_breaks", "stored", "problems",
     )})  # fmt: skip
     if not _write(place, twin):
         return False
-    with contextlib.suppress(OSError):
-        for old in place.parent.glob("rules-*.pickle"):
-            if old != place and old.stat().st_mtime < place.stat().st_mtime - 7 * 86400:
+    for kind in ("rules-*.pickle", "patterns-*.pickle"):
+        with contextlib.suppress(OSError):
+            newest = sorted(place.parent.glob(kind), key=lambda each: each.stat().st_mtime, reverse=True)
+            for old in newest[MOST_BASES:]:
                 old.unlink()
     return True
 

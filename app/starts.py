@@ -272,7 +272,7 @@ class Starts:
         for path in sorted(self.root.glob("runs/*/run.json"), reverse=True):
             with contextlib.suppress(OSError, ValueError):
                 data = json.loads(path.read_bytes())
-                if isinstance(data, dict) and isinstance(data.get("watch"), dict):
+                if isinstance(data, dict) and _readable(data.get("watch")):
                     yield Run(path.parent, data)
 
     def _known(self, path: str, offset: int) -> tuple[Run, _Part, bool] | None:
@@ -554,3 +554,17 @@ def place_of(root: Path, path: Path) -> Path:
     """Where the runs of a log are kept that is watched by itself: below `root`, by the log's own name and place."""
     whole = os.path.abspath(path)
     return root / "watch" / f"{path.name[:40]}-{hashlib.blake2b(whole.encode(), digest_size=4).hexdigest()}"
+
+
+def _readable(watch: Any) -> bool:
+    """Whether this bringup can go on with what was noted of a watched start: a later one may note more."""
+    if not isinstance(watch, dict):
+        return False
+    try:
+        for each in watch.get("parts") or ():
+            _Part(**each)
+        if watch.get("rest"):
+            _Rest(**watch["rest"])
+    except TypeError:
+        return False
+    return True

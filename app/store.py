@@ -44,7 +44,15 @@ class StoreAway(StoreError):
     """It cannot be reached now, but may be in a while."""
 
 
-NEVER = ("authentication failed", "no password", "does not exist", "pg_hba", "permission denied", "certificate")
+NEVER = (
+    "authentication failed",
+    "no password",
+    "does not exist",
+    "pg_hba",
+    "permission denied",
+    "certificate",
+    "invalid",
+)
 """Words of a server that will say the same again."""
 
 

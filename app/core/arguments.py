@@ -134,6 +134,10 @@ def parse_command(text: str) -> tuple[tuple[str, ...], dict[str, str]]:
     return tuple(kept), environment
 
 
+SWITCHES = ("enable_", "disable_", "no_", "enforce_", "trust_", "skip_", "allow_", "use_")
+"""Arguments with such names take no value; what follows one may be the model."""
+
+
 def written(name: str, argv: Iterable[str]) -> str | None:
     """What a command line sets the argument `name` (as the configuration calls it: `attention_backend`) to.
 
@@ -145,7 +149,8 @@ def written(name: str, argv: Iterable[str]) -> str | None:
     for word, following in pairwise(words):
         flag, equals, value = word.partition("=")
         if flag.replace("_", "-") in flags:
-            found = value if equals else "True" if following[:2] in ("", "--") else following
+            switch = following[:2] in ("", "--") or name.startswith(SWITCHES)
+            found = value if equals else "True" if switch else following
     return found
 
 

@@ -45,6 +45,10 @@ STAMPS = tuple(
         r"^\[?()(\d\d:\d\d:\d\d(?:[.,]\d+)?)\b",
     )
 )
+SENTENCE = re.compile(r"[a-z]{3,},? +[a-z]{3,}")
+"""Words in a row: the time behind them is told, not the line's own."""
+COUNTDOWN = 5
+"""The kind of a bare clock, which may be a time left that falls."""
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 RECORD = (
     r"\[?\d{4}-\d\d-\d\d[T ]|\[?\d\d[-/]\d\d|\[?\d\d:\d\d:\d\d|\((?:\w+ )?\w+ pid=|[\w.-]+ +\| |[A-Z][a-z]{2} [ \d]\d \d\d:"
@@ -655,7 +659,8 @@ def time_of(text: str) -> tuple[int, tuple[str, str]] | None:
     """(kind, value) of the time a line begins with; values of one kind compare as the times do."""
     start = text[:160]
     for kind, pattern in enumerate(STAMPS):
-        if found := pattern.search(start, 0, 160 if kind == 4 else 80):
+        found = pattern.search(start, 0, 160 if kind == 4 else 80)
+        if found and not SENTENCE.search(start, 0, found.start()):
             day = found[1]
             if kind == 3:
                 day = f"{MONTHS.index(day[:3]):02d}{day[3:]}"
@@ -673,6 +678,8 @@ def _newest_first(sample: Sequence[Row]) -> tuple[str, Mend, bool] | None:
     for found in times:
         if found is not None:
             before = last.get(found[0], found[1])
+            if found[0] == COUNTDOWN and before > found[1]:
+                continue
             ups, downs = ups + (before < found[1]), downs + (before > found[1])
             last[found[0]] = found[1]
     upright, upturned, single = _tracebacks([text for _, text in sample])

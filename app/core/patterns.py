@@ -33,8 +33,9 @@ def compiled(pattern: str, lines: bool = False) -> Any:
             import regex
 
             found = regex.compile(pattern, regex.MULTILINE if lines else 0)
-            _fresh.add(key)
         _ready[key] = found
+        if packed is None:
+            _fresh.add(key)
     return found
 
 
@@ -53,8 +54,7 @@ def unpack(packed: Mapping[Key, bytes]) -> None:
 
 def pack() -> dict[Key, bytes]:
     """Everything compiled so far, by this run and those before; empty when this run has added nothing."""
-    if not _fresh:
-        return {}
-    _packed.update({key: pickle.dumps(_ready[key], pickle.HIGHEST_PROTOCOL) for key in _fresh})
-    _fresh.clear()
-    return dict(_packed)
+    fresh = list(_fresh)  # another thread may be compiling
+    _packed.update({key: pickle.dumps(_ready[key], pickle.HIGHEST_PROTOCOL) for key in fresh})
+    _fresh.difference_update(fresh)
+    return dict(_packed) if fresh else {}

@@ -311,6 +311,9 @@ def _when(
         rank=read.pattern(data.get("rank"), (*path, "rank")),
         complete=complete,
     )  # fmt: skip
+    for place, pattern in enumerate(logs["frames"]):
+        if re.search(r"(?<!\\)(?:\\\\)*\\[AZ]", pattern):  # frames are looked for in all of them at once
+            read.wrong((*path, "frames", place), "\\A and \\Z stand at no frame's ends", "write ^ or $")
     if not found.core():
         read.wrong(path, "needs text, raises or frames: something that must stand in the log")
     elif not found.triggers():

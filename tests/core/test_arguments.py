@@ -121,6 +121,7 @@ def test_any_text_is_survived(text: str) -> None:
         ("tp_size", "--tp-size=4", "4"),
         ("enable_dp_attention", "--enable-dp-attention --tp 8", "True"),
         ("enable_dp_attention", "--tp 8 --enable-dp-attention", "True"),
+        ("enforce_eager", "serve --enforce-eager m/x", "True"),
         ("nnodes", "--nnodes", "True"),
         ("tp_size", "--tpx 8", None),
         ("model", "", None),

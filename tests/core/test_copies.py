@@ -43,7 +43,9 @@ def test_real_logs_pass_untouched_but_for_those_that_were_copied() -> None:
         else:
             assert b"".join(found.chunks) == data
             assert not found.moved
-    assert done == COPIED, "read the log: if it was in fact copied so, name it in COPIED; else it is a near miss to mend"
+    assert done == COPIED, (
+        "read the log: if it was in fact copied so, name it in COPIED; else it is a near miss to mend"
+    )
 
 
 def test_an_ordinary_log_is_never_held() -> None:
@@ -290,3 +292,10 @@ def test_several_lines_in_one_entry_of_a_table() -> None:
     got = b"".join(found.chunks).decode().split("\n")
     assert got[:4] == [f'{stamped(0)} a "b"', "  c 0", f'{stamped(1)} a "b"', "  c 1"]
     assert [found.number(line) for line in (1, 2, 3, 4)] == [2, 3, 4, 5]
+
+
+def test_times_that_are_told_or_run_out_do_not_turn_a_log_round() -> None:
+    told = "".join(f"step {n}: cert expires 2025-12-{20 - n} 10:00:00\n" for n in range(12))
+    left = "".join(f"[00:{19 - n:02d}:00] eta left for shard {n}\n" for n in range(12))
+    for text in (told, left):
+        assert restore([text.encode()]).notes == ()
