@@ -129,9 +129,7 @@ class Facts:
     @property
     def expected_ranks(self) -> int | None:
         """How many ranks the arguments ask for; None where they do not tell."""
-        sizes = [
-            self.setting(f"{name}_size") or self.setting(f"{long}_parallel_size") or "" for name, long in _SIZES
-        ]
+        sizes = [self.setting(f"{name}_size") or self.setting(f"{long}_parallel_size") or "" for name, long in _SIZES]
         if not any(sizes):
             return None
         count = 1
