@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .core.flags import FlagTable
     from .core.invalid import Problem
     from .core.knobs import Knob
+    from .core.lookup import Lookup
     from .core.scan import Literals
 
 MARKERS = (
@@ -77,6 +78,8 @@ class Base:
     literals_of: Mapping[str, tuple[str, ...]]
     packed_breaks: bytes
     stored: bytes | None = None
+    lookup: Lookup | None = None
+    """That of the engines, where the base comes out of the cache."""
     problems: tuple[Located, ...] = ()
     """What is wrong in the files; a rule with a problem is left out, the others are used."""
     _rules: dict[int, Rule] = field(default_factory=dict)
@@ -171,7 +174,7 @@ def load(directories: Sequence[Path] = (), *, disabled: Iterable[str] = (), cach
     atexit.register(keep_patterns)
     link = home / f"as-seen-{_digest(off, (_stamp(path) for path in paths))}"
     if isinstance(base := _cached(link), Base):
-        return base
+        return _ready(base)
     files = _read(paths)
     place = home / f"rules-{_digest(off, (part for path, data in files for part in (str(path).encode(), data)))}.pickle"
     base = _cached(place)
@@ -180,6 +183,14 @@ def load(directories: Sequence[Path] = (), *, disabled: Iterable[str] = (), cach
         if not _store(place, base):
             return base
     _link(link, place)
+    return _ready(base)
+
+
+def _ready(base: Base) -> Base:
+    if base.lookup is not None:
+        from .core.lookup import remember
+
+        remember(base.engines, base.lookup)
     return base
 
 
@@ -284,11 +295,15 @@ def _link(link: Path, place: Path) -> None:
 
 def _store(place: Path, base: Base) -> bool:
     """Keeps the base there; whether that could be done."""
+    from .core.engines import remember_literals
+    from .core.lookup import lookup
+
+    remember_literals(base.literals_of)
     base.stored = base.literals.dump()
     twin = Base(**{name: getattr(base, name) for name in (
         "ways", "triggers", "marks", "loose", "strings", "packed", "sources", "engines", "launches", "literals_of",
         "packed_breaks", "stored", "problems",
-    )})  # fmt: skip
+    )}, lookup=lookup(base.engines))  # fmt: skip
     if not _write(place, twin):
         return False
     for kind in ("rules-*.pickle", "patterns-*.pickle"):

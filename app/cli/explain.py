@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
@@ -37,6 +38,7 @@ def explain(
     FILE is a log, also as .gz; "-" is standard input. Exit status 0 when every file was read, whatever was found; 2 for a
     usage error or a file that could not be read (the others are still done); with --exit-code, 1 when a failure was found.
     """
+    gc.set_threshold(100_000)  # a command that is over in a moment has nothing to collect
     from .. import report
     from ..explain import Told, explain_source
     from ..sources import SourceError
@@ -64,6 +66,7 @@ def explain(
             click.echo(("\n" if place else "") + report.to_markdown(status, name, base, near), nl=False)
         else:
             click.echo(("\n" if place else "") + report.to_text(status, name, base, paint, near), nl=False, color=True)
+    gc.freeze()  # nor at its end
     if unreadable:
         sys.exit(2)
     if exit_code and failed:

@@ -191,10 +191,15 @@ def _entries(engine: Engine) -> Iterator[_Entry]:
 _last: tuple[tuple[int, ...], Sequence[Engine], Lookup] | None = None
 
 
+def remember(engines: Sequence[Engine], built: Lookup) -> None:
+    """Takes a lookup that was built of these engines before."""
+    global _last
+    _last = tuple(map(id, engines)), tuple(engines), built
+
+
 def lookup(engines: Sequence[Engine]) -> Lookup:
     """The lookup of these engines; built once for as long as the same ones are asked for."""
-    global _last
-    key = tuple(map(id, engines))
-    if _last is None or _last[0] != key:
-        _last = key, tuple(engines), Lookup(engines)
+    if _last is None or _last[0] != tuple(map(id, engines)):
+        remember(engines, Lookup(engines))
+    assert _last is not None
     return _last[2]
