@@ -186,8 +186,7 @@ def _verdict(verdict: dict[str, Any], status: Status, paint: Paint) -> Iterator[
     yield from _proof(verdict, status, paint)
     if verdict["fixed_in"]:
         yield ""
-        fixed = ", ".join(f"{name} {version}" for name, version in verdict["fixed_in"].items())
-        yield f"Fixed in {fixed}."
+        yield _fixed(verdict["fixed_in"], status)
     for place, remedy in enumerate(verdict["remedies"], 1):
         yield ""
         yield from remedy_lines(place, remedy, paint)
@@ -215,6 +214,17 @@ def _proof(verdict: dict[str, Any], status: Status, paint: Paint) -> Iterator[st
             yield f"> {number:>{width}}  {shown}" if paint is plain else paint(f"> {number:>{width}}  {shown}", "warn")
         else:
             yield paint(f"  {number:>{width}}  {shown}", "dim")
+
+
+def _fixed(releases: Mapping[str, str], status: Status) -> str:
+    """In which releases it is fixed, and which of them are installed here, as far as the log tells."""
+    facts = status.facts
+    fixed = ", ".join(f"{name} {version}" for name, version in releases.items())
+    known = {**facts.versions}
+    if facts.engine and facts.engine not in known and facts.releases:
+        known[facts.engine] = facts.releases
+    have = ", ".join(f"{name} {known[name]}" for name in releases if name in known)
+    return f"Fixed in {fixed}; here is {have}." if have else f"Fixed in {fixed}."
 
 
 def remedy_lines(place: int, remedy: dict[str, Any], paint: Paint) -> Iterator[str]:
