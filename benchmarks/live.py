@@ -160,7 +160,9 @@ def at_client(base: Base, crashes: int = 100) -> str:
         writer.wait()
     late.sort()
     half, most, worst = late[len(late) // 2], late[int(len(late) * 0.99)], late[-1]
-    return f"| decisive byte → verdict at a client ({crashes} crashes) | {half:.1f} ms | {most:.1f} ms | {worst:.1f} ms |"
+    return (
+        f"| decisive byte → verdict at a client ({crashes} crashes) | {half:.1f} ms | {most:.1f} ms | {worst:.1f} ms |"
+    )
 
 
 def relaunch(base: Base, runs: int = 30) -> str:
