@@ -74,11 +74,13 @@ def shipped_cases() -> Path:
 
 
 def cases(folder: Path) -> Iterator[Case]:
-    """Every case below a directory, by name. Raises ValueError for a label that cannot be read."""
+    """Every case below a directory, by name. Raises ValueError for a label that cannot be read, or has no log."""
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     for place in sorted(folder.glob("*/case.yaml")):
+        if not place.with_name("server.log").is_file():
+            raise ValueError(f"{place}: there is no server.log beside it; `bringup case add` writes both")
         try:
             data = yaml.load(place.read_bytes(), Loader=loader)
             yield Case(

@@ -137,3 +137,10 @@ def test_patterns_for_frames_are_tried_on_frames() -> None:
     assert slowest(pattern) > SLOW
     assert slowest(pattern, *FRAMES) < SLOW
     assert slowest(r"model_(?:\w+/?)+loader\.py in load", *FRAMES) > SLOW
+
+
+def test_a_case_without_its_log_is_named(tmp_path: Path) -> None:
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "case.yaml").write_text("cause: none\norigin: verbatim\n")
+    with pytest.raises(ValueError, match=r"odd/case\.yaml: there is no server\.log beside it"):
+        list(cases(tmp_path))
