@@ -191,7 +191,7 @@ class Facts:
             elif self._applies(one):
                 self._tell(one, line, events)
         if steps:
-            self._steps(self._chosen_engine(steps, events), line, now, events)
+            self._steps(self._chosen_engine(steps, found, events), line, now, events)
         ready = [one for one in found if one.role == "ready" and one.engine == self.engine]
         if ready:
             self._become_ready(line, now, events)
@@ -221,9 +221,9 @@ class Facts:
         if events is not None:
             events.append(Event("engine", self._engines[name].title, {"engine": name}))
 
-    def _chosen_engine(self, steps: Sequence[Found], events: list[Event]) -> list[Found]:
+    def _chosen_engine(self, steps: Sequence[Found], found: Sequence[Found], events: list[Event]) -> list[Found]:
         """The steps of the engine at hand; an unknown engine becomes known where only one prints such a line."""
-        names = {one.engine for one in steps}
+        names = {one.engine for one in found if one.role in ("phase", "ready")}
         if self.engine is None:
             if len(names) != 1:
                 return []

@@ -362,3 +362,8 @@ def test_a_setting_is_the_printed_one_and_else_the_written_one() -> None:
     facts, _, _ = read(printed, argv=argv)
     assert (facts.setting("attention_backend"), facts.expected_ranks) == ("triton", 2)
     assert facts.setting("nnodes") is None
+
+
+def test_a_line_that_several_engines_print_settles_none() -> None:
+    facts, _, _ = read("INFO:     Application startup complete.\n")
+    assert facts.engine is None
