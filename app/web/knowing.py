@@ -70,7 +70,7 @@ def routes(state: State) -> APIRouter:
             except ClientDisconnect:
                 return Response(status_code=400)
 
-    @router.get("/rules", tags=["rules"], response_model=models.RulesOut, responses=documented())
+    @router.get("/rules", tags=["rules"], response_model=models.RulesOut, responses=documented(422))
     async def rules(
         search: Annotated[str, Query(max_length=200, description="Only rules in which all these words stand.")] = "",
     ) -> Response:
