@@ -107,10 +107,6 @@ def access_from(api: Api, host: str, environ: MutableMapping[str, str], known: S
     return Access(tokens=tokens, hosts=api.hosts, loopback=local)
 
 
-KEEP = (90.0, 20e9)
-"""Days and bytes of what is kept where nothing else is said."""
-
-
 class Stored:
     """The store of some targets, and the scribe that keeps it up to date. `open` once, `close` once.
 
@@ -118,7 +114,7 @@ class Stored:
     """
 
     def __init__(
-        self, root: Path, targets: Sequence[Target], url: str | None = None, keep: tuple[float, float] = KEEP
+        self, root: Path, targets: Sequence[Target], url: str | None = None, keep: tuple[float, float] | None = None
     ) -> None:
         """`url` is that of a data base instead of the file below `root`, `keep` (days, bytes) of what is kept."""
         self._root, self._targets, self._url, self._keep = root, targets, url, keep
