@@ -6,6 +6,7 @@ threads, on the machine it runs on.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -77,8 +79,9 @@ def go_on(fd: int, seconds: float, noise: str) -> None:
         time.sleep(max(0.0, pause))
 
 
-def latency(base: Base, crashes: int, noise: str) -> str:
-    late = []
+@contextlib.contextmanager
+def writing(noise: str) -> Iterator[tuple[Path, Callable[[], Callable[[], int]]]]:
+    """A log and what has another process write one crash in it; that gives back what waits for the decisive moment."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "server.log")
         writer = subprocess.Popen(
@@ -87,6 +90,28 @@ def latency(base: Base, crashes: int, noise: str) -> str:
         )  # fmt: skip
         assert writer.stdin
         assert writer.stdout
+        begin, moments = writer.stdin, writer.stdout
+
+        def crash() -> Callable[[], int]:
+            begin.write("\n")
+            begin.flush()
+            return lambda: int(moments.readline())
+
+        yield log, crash
+        begin.close()
+        writer.wait()
+
+
+def row(what: str, late: list[float]) -> str:
+    """A line of the table: the middle, the 99th percentile and the worst, in ms."""
+    late.sort()
+    half, most, worst = (late[min(len(late) - 1, int(len(late) * share))] for share in (0.5, 0.99, 0.9999))
+    return f"| {what} | {half:.1f} ms | {most:.1f} ms | {worst:.1f} ms |"
+
+
+def latency(base: Base, crashes: int, noise: str) -> str:
+    late = []
+    with writing(noise) as (log, crash):
         for _ in range(crashes):
             log.unlink(missing_ok=True)
             log.touch()
@@ -96,9 +121,7 @@ def latency(base: Base, crashes: int, noise: str) -> str:
             watcher = Watcher(base, hub, log)
             thread = threading.Thread(target=watcher.run)
             thread.start()
-            writer.stdin.write("\n")
-            writer.stdin.flush()
-            decisive = int(writer.stdout.readline())
+            decisive = crash()()
             end = time.monotonic() + 5
             while (item := news.get(max(0.0, end - time.monotonic()))) is not None:
                 if item.kind == "verdict" and item.data["rule"] == CAUSE:
@@ -109,11 +132,7 @@ def latency(base: Base, crashes: int, noise: str) -> str:
             # the hub stamps with wall time: both clocks read here tell how they differ
             offset = time.time_ns() - time.monotonic_ns()
             late.append((at[0] - offset - decisive) / 1e6 if at else float("inf"))
-        writer.stdin.close()
-        writer.wait()
-    late.sort()
-    half, most, worst = (late[min(len(late) - 1, int(len(late) * share))] for share in (0.5, 0.99, 0.9999))
-    return f"| decisive byte → verdict, {noise} ({crashes} crashes) | {half:.1f} ms | {most:.1f} ms | {worst:.1f} ms |"
+    return row(f"decisive byte → verdict, {noise} ({crashes} crashes)", late)
 
 
 def at_client(base: Base, crashes: int = 100) -> str:
@@ -125,20 +144,13 @@ def at_client(base: Base, crashes: int = 100) -> str:
     from app.web.server import Listen, Web
 
     late = []
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder, "server.log")
-        writer = subprocess.Popen(
-            [sys.executable, __file__, "write", str(log), "quiet"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
-        )  # fmt: skip
-        assert writer.stdin
-        assert writer.stdout
+    with writing("quiet") as (log, crash):
         for _ in range(crashes):
             log.unlink(missing_ok=True)
             log.touch()
             watcher = Watcher(base, Hub(), log)
-            target = Watched("server", watcher, Path(folder))
-            service = Service(None, Path(folder), {"server": target})  # type: ignore[arg-type]
+            target = Watched("server", watcher, log.parent)
+            service = Service(None, log.parent, {"server": target})  # type: ignore[arg-type]
             web = Web(Listen("127.0.0.1", 0), lambda service=service: create_app(service, Access()))
             web.start()
             web.wait()
@@ -147,22 +159,15 @@ def at_client(base: Base, crashes: int = 100) -> str:
             with socket.create_connection(("127.0.0.1", web.listen.port), 10) as client:
                 client.sendall(b"GET /api/targets/server/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 seen = client.recv(1 << 20)
-                writer.stdin.write("\n")
-                writer.stdin.flush()
+                decisive = crash()
                 while f'"{CAUSE}"'.encode() not in seen:
                     seen = seen[-4096:] + client.recv(1 << 20)
                 at = time.monotonic_ns()
-            late.append((at - int(writer.stdout.readline())) / 1e6)
+            late.append((at - decisive()) / 1e6)
             watcher.stop()
             thread.join()
             web.stop()
-        writer.stdin.close()
-        writer.wait()
-    late.sort()
-    half, most, worst = late[len(late) // 2], late[int(len(late) * 0.99)], late[-1]
-    return (
-        f"| decisive byte → verdict at a client ({crashes} crashes) | {half:.1f} ms | {most:.1f} ms | {worst:.1f} ms |"
-    )
+    return row(f"decisive byte → verdict at a client ({crashes} crashes)", late)
 
 
 def relaunch(base: Base, runs: int = 30) -> str:
@@ -188,9 +193,9 @@ def relaunch(base: Base, runs: int = 30) -> str:
             decided.append((at["attempt"] - at["relaunch"]) * 1000)
             seen.append((at["attempt"] - at["exit"]) * 1000)
     rows = []
-    for name, row in (("decision → relaunch started", decided), ("exit seen → relaunch started", seen)):
-        row.sort()
-        rows.append(f"| {name} ({runs} runs) | {row[len(row) // 2]:.0f} ms | {row[-1]:.0f} ms | {row[-1]:.0f} ms |")
+    for name, took in (("decision → relaunch started", decided), ("exit seen → relaunch started", seen)):
+        took.sort()
+        rows.append(f"| {name} ({runs} runs) | {took[len(took) // 2]:.0f} ms | {took[-1]:.0f} ms | {took[-1]:.0f} ms |")
     return "\n".join(rows)
 
 

@@ -338,16 +338,9 @@ def _match(
     if when.last and not search(when.last, record.lines[-1].text):
         return f"last: the record does not end with {when.last!r}"
     return Match(
-        rule,
-        when,
-        numbers[0],
-        record.rank,
-        phase,
-        tuple(evidence),
-        names,
-        record.lines[-1].number,
+        rule, when, numbers[0], record.rank, phase, tuple(evidence), names, record.lines[-1].number,
         _warned(record, numbers[0]),
-    )
+    )  # fmt: skip
 
 
 def _warned(record: Record, number: int) -> bool:
