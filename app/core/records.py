@@ -32,6 +32,16 @@ GRACE = 12
 """How many lines that look like nothing in particular are still read after the last telling one."""
 
 
+def indent(text: str) -> int:
+    """How far a line is indented, the bars and signs of an exception group counted in."""
+    return len(text) - len(text.lstrip(" \t|+-"))
+
+
+def margin(header: str) -> int:
+    """How far a traceback with this header line is indented; none where something else stands before the header."""
+    return indent(header) if header.lstrip(" \t|+-").startswith((HEADER, "Exception Group")) else 0
+
+
 class Record:
     """One message and its continuation lines, from one rank."""
 
@@ -46,6 +56,8 @@ class Record:
         self.chained = False
         self.headless = False
         """Frames stand here whose header was cut off or never printed."""
+        self.margin = 0
+        """How far the traceback is indented as a whole; its exception line stands there."""
         self.user = False
         """Dynamo's "from user code:" was seen after the exception: the frames behind it are its own."""
         self.phase: str | None = None
@@ -60,6 +72,7 @@ class Record:
         self.size += len(text) + 1
         if HEADER in text:
             self.traceback, self.raised, self.chained, self.user = True, False, False, False
+            self.margin = margin(text)
             self.grace = GRACE
         elif text.startswith(CHAIN) or text.lstrip(" |").startswith(CHAIN):
             self.chained = True
@@ -67,13 +80,15 @@ class Record:
         elif (
             (self.traceback or self.headless)
             and not self.raised
-            and text[:1] not in ("", " ", "\t")
-            and EXCEPTION.match(text)
+            and text
+            and (text[0] not in " \t" or indent(text) <= self.margin)
+            and EXCEPTION.match(text.lstrip())
         ):
             self.raised = True
             self.grace = GRACE
-        elif not self.traceback and not self.headless and FRAME.match(text):
-            self.headless = True
+        elif not self.raised and FRAME.match(text):
+            self.headless = self.headless or not self.traceback
+            self.margin = max(self.margin, indent(text) - 2)
             self.grace = GRACE
         elif text.startswith("from user code"):
             self.user = True
@@ -144,7 +159,7 @@ class Record:
         twin = Record(self.lines[0])
         twin.lines = list(self.lines)
         twin.traceback, twin.raised, twin.chained = self.traceback, self.raised, self.chained
-        twin.headless, twin.user, twin.phase = self.headless, self.user, self.phase
+        twin.headless, twin.user, twin.phase, twin.margin = self.headless, self.user, self.phase, self.margin
         return twin
 
 
