@@ -28,8 +28,7 @@ INDENTED = """\
 @pytest.mark.parametrize("kind", ["RuntimeError", "vllm.v1.engine.exceptions.EngineDeadError"])
 def test_a_traceback_that_is_indented_as_a_whole_ends_with_its_exception(space: str, kind: str) -> None:
     first, second = grouped(INDENTED.format(space, kind) + "Traceback (most recent call last):\nKeyError: 'x'")
-    assert first.raised and len(first.lines) == 4
-    assert second.raised and len(second.lines) == 2
+    assert [(record.raised, len(record.lines)) for record in (first, second)] == [(True, 4), (True, 2)]
 
 
 def test_a_line_of_code_in_an_indented_traceback_does_not_end_it() -> None:
