@@ -89,6 +89,23 @@ ValueError: Weight output_partition_size = 320 is not divisible by weight quanti
     assert (raised.type, len(raised.frames), raised.complete) == ("ValueError", 1, False)
 
 
+@pytest.mark.parametrize("before", ["", "  ", "2025-05-30 06:29:14.119 1 uvicorn.error ERROR:    "])
+def test_a_traceback_may_be_indented_behind_its_header(before: str) -> None:
+    assert shapes(f"""
+{before}Traceback (most recent call last):
+    File "/x/a.py", line 1, in f
+      g()
+    File "/x/b.py", line 2, in g
+      raise RuntimeError(
+  RuntimeError: it did not answer
+  in time
+  During handling of the above exception, another exception occurred:
+  Traceback (most recent call last):
+    File "/x/c.py", line 3, in h
+  asyncio.exceptions.CancelledError
+""") == [("RuntimeError", "it did not answer", 2), ("asyncio.exceptions.CancelledError", "", 1)]
+
+
 def test_the_name_of_the_next_process_is_no_message() -> None:
     assert shapes("""
 Traceback (most recent call last):
