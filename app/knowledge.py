@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import __version__
 from .core import patterns
+from .core.deaths import MARKS
 from .core.rules import Rule, When
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ MARKERS = (
     "Fatal Python error", "Segmentation fault", "Bus error", "core dumped", "Received sigquit", "hit an exception",
     "CUDA error", "NCCL WARN", "Xid (PCI", "out of memory", "Out of memory: Killed", "oom-kill", "error: ", "KeyboardInterrupt",
     "nvcc fatal", "ptxas fatal", "failed to start", "Initialization failed", "AssertionError", "NotImplementedError",
-    "EOFError", "OutOfResources",
+    "EOFError", "OutOfResources", *(mark for mark in MARKS if mark not in ("CUDA error", "error: ", "Error: ")),
 )  # fmt: skip
 """What announces trouble in any server, whatever the rules say: no unknown failure may pass unseen."""
 

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from .deaths import goes_on
 from .facts import NO_DATA, Facts
 from .lines import Line
 from .records import Record, Records
@@ -124,6 +125,9 @@ class Diagnosis:
         self._fatal = 0
         self._stopped = 0
         self._alive = 0
+        self._over = False
+        self._passing = False
+        self._lively = 0
         self._exceptions: list[tuple[bool, Raised]] = []
         self._known: dict[str, int] = {}
         self._context: dict[int, str] = {}
@@ -144,6 +148,7 @@ class Diagnosis:
         for segment in self._scan.close():
             news += self._segment(segment, now)
         news += self._take(self._records.flush())
+        self._over = True
         self._exit = tuple(exit)
         return news
 
@@ -163,6 +168,7 @@ class Diagnosis:
             if line.text:
                 first = self._boundary
                 news += self._take(self._records.flush())
+                self._over = True
                 self._earlier.append(self._summary())
                 self._begin(first.number)
                 self._scan.forget()
@@ -184,6 +190,8 @@ class Diagnosis:
         if hit:
             self._records.touch()
         self._records.mark(self._facts.phase_id or "")
+        if self._passing and goes_on(line):
+            self._lively = line.number
         if line.text:
             self._last = line
             if len(self._context) < 4000:
@@ -199,6 +207,7 @@ class Diagnosis:
         for record in records:
             self._ahead = None
             raised = exceptions(record)
+            self._passing = self._passing or any(item.passing for item in raised)
             if len(self._exceptions) < 200:
                 self._exceptions += _with_fate(record, raised)
             matched = bool(self._matcher.take(record, record.phase or "", self._facts, raised)) or matched
@@ -270,10 +279,17 @@ class Diagnosis:
             for _, item in known:
                 if item.number in lines or any(frame.number in lines for frame in item.frames):
                     return item
+        known = [pair for pair in known if self._ended(pair[1])]
         fatal = [item for is_fatal, item in known if is_fatal]
         if fatal:
             return fatal[0]
         return known[-1][1] if known else None
+
+    def _ended(self, raised: Raised) -> bool:
+        """Whether it ended the server, as far as the log tells: of what servers also outlive, the end of the log decides."""
+        if raised.last_only:
+            return self._over and self._last is not None and self._last.number <= raised.number
+        return not raised.passing or (self._over and self._lively < raised.number)
 
     def _state(self, verdicts: Sequence[Verdict], chosen: Raised | None, idle: float) -> State:
         cause = next((verdict for verdict in verdicts if verdict.rule.role == "cause"), None)

@@ -1,13 +1,15 @@
-"""Records in, raised exceptions out: chains, groups, Dynamo's user code, C++ and faulthandler dumps, cut-off heads and tails."""
+"""Records in, raised exceptions out: chains, groups, Dynamo's user code, faulthandler dumps, cut-off heads and tails; and the deaths
+of programs that are not Python (app.core.deaths), which are exceptions like any other."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from . import deaths
 from .lines import Line
-from .records import HEADER, INTRO, Record, indent, margin
+from .records import HEADER, INTRO, Record
 
 FRAME = re.compile(r'^[\s|+-]*File "(?P<path>[^"\n]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?')
 RAISED = re.compile(
@@ -23,9 +25,8 @@ BARE = re.compile(
 FIRST_IN_RECORD = re.compile(
     r"(?:hit an exception|Exception in worker|Error executing method[^:]*|failed[\w ]*): (?P<rest>.+)$"
 )
-NATIVE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']+)'|^\s*what\(\):\s*(?P<what>.*)$")
 FATAL = re.compile(
-    r"^(?P<type>Fatal Python error): (?P<message>.*)$|^(?P<signal>Segmentation fault|Bus error|Aborted)\b"
+    r"^(?P<type>Fatal Python error): (?P<message>.*)$|^(?P<signal>Segmentation fault|Bus error|Aborted)(?:$|:? \(|: \d+$| {2,}|!)"
 )
 PROCESS = re.compile(r"^Process [\w.-]+(?::\d+)?:$")
 """What multiprocessing prints before a child's traceback."""
@@ -34,6 +35,12 @@ PACKAGE = re.compile(r"(?:site-packages|dist-packages)/(?P<package>[\w.-]+)")
 CHECKOUT = re.compile(
     r"/(?P<package>sglang|vllm|torch|flashinfer|sgl_kernel|triton|deep_gemm|transformers)/(?:[\w/]+\.py)$"
 )
+NATIVE = re.compile(
+    r"(?:/registry/src/[^/]+|/checkouts/[^/]+/[^/]+)/(?P<crate>[A-Za-z][\w-]*?)(?:-\d+\.\d+[^/]*)?/(?:[\w./-]+/)?[\w-]+\.rs$"
+    r"|(?:^|/)(?P<member>[A-Za-z][\w-]*)/src/[\w/-]+\.rs$"
+    r"|(?:^|[/\\])(?P<ggml>ggml|llama)[\w.+-]*\.(?:c|cc|cpp|cu|cuh|h|hpp|m|mm|hip)$"
+)
+"""Which library a native source file belongs to."""
 STDLIB = re.compile(r"/lib/python3\.\d+/|<frozen ")
 MESSAGE_LINES = 400
 GOES_ON = ("W", "I", "D")
@@ -54,6 +61,8 @@ class Frame(NamedTuple):
         found = PACKAGE.search(self.path) or CHECKOUT.search(self.path)
         if found:
             return found["package"].removesuffix(".py")
+        if not self.path.endswith(".py") and (native := NATIVE.search(self.path)):
+            return native["crate"] or native["member"] or native["ggml"]
         return "python" if STDLIB.search(self.path) else ""
 
     def __str__(self) -> str:
@@ -65,7 +74,8 @@ class Raised(NamedTuple):
 
     `type` is the full name as printed, "" where the log was cut off before it; `number` the log line of the exception itself
     (or of the last frame); `handled` tells that Python or the engine itself said it goes on ("Exception ignored in …");
-    `complete` that header and exception line were both there.
+    `complete` that header and exception line were both there. `passing`: a server may go on after it; `last_only`: an error that
+    ended nothing looks the same, unless it is the last that is said.
     """
 
     type: str
@@ -74,6 +84,8 @@ class Raised(NamedTuple):
     number: int
     handled: bool = False
     complete: bool = True
+    passing: bool = False
+    last_only: bool = False
 
     @property
     def raised_in(self) -> str:
@@ -87,21 +99,30 @@ class Raised(NamedTuple):
 
 def exceptions(record: Record) -> list[Raised]:
     """Every exception of a record, in the order printed: of a chain the cause comes first."""
-    if not record.traceback and not record.headless and not _looks_raised(record):
+    forms = deaths.said(record.text)
+    if not record.traceback and not record.headless and not _looks_raised(record, forms):
         return []
-    return list(_parse(record.lines))
+    raised = list(_parse(record.lines, forms))
+    if any(item.type == "Fatal Python error" for item in raised):  # the same crash, with Python's frames
+        raised = [item for item in raised if not deaths.is_signal(item.type)]
+    return raised
 
 
-def _looks_raised(record: Record) -> bool:
+def _looks_raised(record: Record, forms: Sequence[deaths.Form]) -> bool:
     return any(
-        BARE.match(_plain(line.text)) or FRAME.match(line.text) or NATIVE.search(line.text) or FATAL.match(line.text)
-        or FIRST_IN_RECORD.search(line.text) for line in record.lines
+        BARE.match(_plain(line.text)) or FRAME.match(line.text) or FATAL.match(line.text)
+        or FIRST_IN_RECORD.search(line.text) or deaths.begins(record.lines, place, forms) is not None
+        for place, line in enumerate(record.lines)
     )  # fmt: skip
 
 
 def _plain(text: str) -> str:
     """Without the bars and signs an exception group is drawn with, and without indentation."""
     return text.lstrip(" \t|+") if text[:1] in " \t|+" else text
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip(" \t|+-"))
 
 
 class _Open:
@@ -127,17 +148,28 @@ class _Open:
         return Raised(self.type, message, tuple(self.frames), number, self.handled, complete)
 
 
-def _parse(lines: list[Line]) -> Iterator[Raised]:
+def _parse(lines: list[Line], forms: Sequence[deaths.Form]) -> Iterator[Raised]:
     now = _Open()
     handled = False
-    for line in lines:
+    dying: deaths.Dying | None = None
+    died = False
+    for place, line in enumerate(lines):
         text = line.text
+        if dying is not None:
+            if dying.takes(line):
+                continue
+            yield from _dead(dying, lines[place:])
+            dying = None
+        if (dying := deaths.begins(lines, place, forms)) is not None:
+            yield from _done(now)
+            now, handled, died = _Open(), False, True
+            continue
         if HEADER in text:
             if (done := now.finish()) is not None:
                 yield done
             now = _Open()
             now.headed, now.handled = True, handled or line.level in GOES_ON
-            now.indent = margin(text)
+            now.indent = _indent(text) if _plain(text).startswith((HEADER, "Exception Group")) else 0
             before = text.partition(HEADER)[0]
             first = FIRST_IN_RECORD.search(before) if before else None
             if first and BARE.match(first["rest"]):
@@ -151,8 +183,6 @@ def _parse(lines: list[Line]) -> Iterator[Raised]:
                 if (done := now.finish()) is not None:
                     yield done
                 now = _Open()
-            if now.headed and not now.frames:  # the header may have lost an indentation that all other lines have
-                now.indent = max(now.indent, indent(text) - 2)
             function = (frame["function"] or "").strip()
             now.frames.append(Frame(frame["path"], function, line.number, now.user))
             continue
@@ -163,7 +193,7 @@ def _parse(lines: list[Line]) -> Iterator[Raised]:
             elif NOTES.match(plain) or PROCESS.match(plain):
                 yield from _done(now)
                 now = _Open()
-            elif not now.user and (found := BARE.match(plain)) and indent(text) <= now.indent:
+            elif not now.user and (found := BARE.match(plain)) and _indent(text) <= now.indent:
                 yield from _done(now)
                 now = _begin(found["type"], found["message"], line)
             elif line.wrapped:
@@ -171,29 +201,32 @@ def _parse(lines: list[Line]) -> Iterator[Raised]:
             elif not now.user and len(now.message) < MESSAGE_LINES and (text[:1].isspace() or plain):
                 now.message.append(text.strip())
             continue
-        if (now.frames or now.headed) and plain and indent(text) <= now.indent and (found := RAISED.match(plain)):
+        if (now.frames or now.headed) and plain and _indent(text) <= now.indent and (found := RAISED.match(plain)):
             now.type, now.number = found["type"], line.number
             now.message = [found["message"] or ""]
             continue
         if found := BARE.match(plain):
             if not now.headed and not now.frames:
                 now = _begin(found["type"], found["message"], line)
-            elif indent(text) <= now.indent:
+            elif _indent(text) <= now.indent:
                 now.type, now.number, now.message = found["type"], line.number, [found["message"] or ""]
         elif (found := FIRST_IN_RECORD.search(text)) and (inner := BARE.match(found["rest"])):
             now = _begin(inner["type"], inner["message"], line)
-        elif found := NATIVE.search(text):
-            if found["type"]:
-                yield from _done(now)
-                now = _begin(found["type"], "", line)
-                now.headed = True
-            elif now.type:
-                now.message.append(found["what"])
-        elif found := FATAL.match(text):
+        elif (found := FATAL.match(text)) and not (died and found["signal"]):
             yield from _done(now)
             now = _begin(found["type"] or found["signal"], found["message"] or "", line)
             now.headed = now.native = True
     yield from _done(now)
+    if dying is not None:
+        yield from _dead(dying, ())
+
+
+def _dead(dying: deaths.Dying, rest: Sequence[Line]) -> Iterator[Raised]:
+    """The deaths that were read; `rest` is what the record says after them."""
+    handled = dying.warned or (dying.passing and any(deaths.goes_on(line) for line in rest))
+    for death in dying.deaths():
+        frames = (Frame(death.path, "", death.number),) if death.path else ()
+        yield Raised(death.type, death.message, frames, death.number, handled, True, dying.passing, dying.last_only)
 
 
 def _begin(kind: str, message: str | None, line: Line) -> _Open:
