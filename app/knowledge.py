@@ -139,6 +139,10 @@ class Base:
             self._launches[engine] = pickle.loads(packed) if packed is not None else ({}, None)
         return self._launches[engine]
 
+    def printed_advice(self) -> dict[str, str]:
+        """What engines advise in their logs, in words, by its name."""
+        return {one.name: one.says for engine in self.engines for one in engine.advice}
+
     def rules(self) -> list[Rule]:
         """All rules, by id."""
         return sorted((self.rule(index) for index in range(len(self.packed))), key=lambda rule: rule.id)
@@ -446,6 +450,14 @@ def _read_all(
                 place = Path(source)
                 line = _line_of(place, place.read_bytes(), ("supersedes",))
                 problems.append(Located(place, line, Problem(("supersedes",), f"there is no rule {other}")))
+    known = {one.name for engine in engines for one in engine.advice}
+    for rule, source in rules.values():
+        for name, _ in rule.advice:
+            if name not in known:
+                place = Path(source)
+                line = _line_of(place, place.read_bytes(), ("advice", name))
+                reason = f"no engine file knows advice named {name!r}"
+                problems.append(Located(place, line, Problem(("advice", name), reason, ", ".join(sorted(known)))))
     return rules, engines, launches, breaks
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from .core.before import Before
 from .core.rules import Remedy, Rule, When
+from .core.upgrades import steps_of, title_of, with_upgrade
 
 if TYPE_CHECKING:
     from .knowledge import Base
@@ -62,7 +63,13 @@ def _page(rule: Rule, base: Base) -> Iterator[str]:
         yield " ".join(rule.note.split())
         yield ""
     if rule.fixed_in:
-        yield "Fixed in " + ", ".join(f"{name} {version}" for name, version in rule.fixed_in) + "."
+        yield "Fixed in " + ", ".join(f"{title_of(name)} {version}" for name, version in rule.fixed_in) + "."
+        yield ""
+    if rule.advice:
+        yield "Of what the log itself advises, this does not help here:"
+        yield ""
+        words = base.printed_advice()
+        yield from (f"- *{words[name]}*: {why}" for name, why in rule.advice)
         yield ""
     yield "## How it shows"
     yield ""
@@ -86,8 +93,8 @@ def _page(rule: Rule, base: Base) -> Iterator[str]:
     if rule.remedies:
         yield "## What helps"
         yield ""
-        for place, remedy in enumerate(rule.remedies, 1):
-            yield from _remedy(place, remedy)
+        for place, remedy in enumerate(with_upgrade(rule), 1):
+            yield from _remedy(place, remedy, rule)
         yield ""
     if rule.near_misses:
         yield "## What only looks like it"
@@ -153,7 +160,7 @@ def _conditions(when: When) -> Iterator[str]:
         yield f"- and then silence for {when.idle:.0f} s"
 
 
-def _remedy(place: int, remedy: Remedy) -> Iterator[str]:
+def _remedy(place: int, remedy: Remedy, rule: Rule) -> Iterator[str]:
     yield f"{place}. **{remedy.title}** ({remedy.proof}{'' if remedy.safe else ', not without reading'})"
     settings = [f"{name}: {value}" for name, value in remedy.set]
     settings += [f"{name}={value}" if value is not None else f"unset {name}" for name, value in remedy.env]
@@ -161,8 +168,8 @@ def _remedy(place: int, remedy: Remedy) -> Iterator[str]:
         settings.append(f"PYTHONPATH=$(bringup patch {remedy.patch})")
     if settings:
         yield "   sets " + ", ".join(f"`{item}`" for item in settings) + " (spelled as the installed version wants it)"
-    if remedy.do:
-        yield "   " + " ".join(remedy.do.split())
+    if steps := steps_of(remedy, rule):
+        yield "   " + " ".join(steps.split())
     if remedy.cost:
         yield f"   Cost: {remedy.cost}."
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .core.advice import advise
+from .core.advice import advise, fill
 from .core.graphbreaks import graph_break
+from .core.printed import judge
 from .core.secrets import mask, mask_argv
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def to_json(status: Status, source: str, base: Base, near: bool = False) -> dict
         "state": status.state,
         "phase": phase_json(facts),
         "verdicts": verdicts,
+        "advice": _advice(status, verdicts, base),
         "exception": None
         if raised is None
         else {
@@ -82,6 +83,14 @@ def to_json(status: Status, source: str, base: Base, near: bool = False) -> dict
     return out
 
 
+def _advice(status: Status, verdicts: list[dict[str, Any]], base: Base) -> list[dict[str, Any]]:
+    """What the log itself advises after a failure, each with what is to be said of it."""
+    if not status.facts.printed or status.state not in ("crashed", "stalled"):
+        return []
+    remedies: list[Any] = next((each["remedies"] for each in verdicts if each["role"] == "cause"), [])
+    return [each._asdict() for each in judge(status, status.cause, remedies, base)]
+
+
 def _graph_break(raised: Raised, base: Base) -> dict[str, str] | None:
     """The number of a Dynamo failure in PyTorch's graph-break registry, and PyTorch's page on it."""
     found = graph_break(raised, base.graph_breaks) if raised.type.startswith("torch._dynamo.") else None
@@ -94,11 +103,6 @@ def phase_json(facts: Any) -> dict[str, Any] | None:
     if phase is None:
         return None
     return {"id": phase.id, "title": phase.title, "done": phase.done, "total": phase.total}
-
-
-def fill(text: str, names: Mapping[str, str]) -> str:
-    """Put captured names into a text: `{name}`; one that was not captured reads as "?"."""
-    return re.sub(r"\{([a-z_][a-z0-9_]*)\}", lambda found: names.get(found[1], "?"), text)
 
 
 Paint = Callable[[str, str], str]
@@ -138,6 +142,12 @@ def _text(status: Status, data: dict[str, Any], paint: Paint, near: bool) -> Ite
     else:
         yield from _unknown(data, status, paint)
         others = symptoms
+    if data["advice"]:
+        yield ""
+        yield paint("What the log itself advises", "bold")
+        for each in data["advice"]:
+            yield f"  line {each['line']}: {each['text']}"
+            yield from wrapped(advice_words(each), "    ")
     if others:
         yield ""
         yield paint("Also in this log", "bold")
@@ -225,6 +235,17 @@ def _fixed(releases: Mapping[str, str], status: Status) -> str:
         known[facts.engine] = facts.releases
     have = ", ".join(f"{name} {known[name]}" for name in releases if name in known)
     return f"Fixed in {fixed}; here is {have}." if have else f"Fixed in {fixed}."
+
+
+SAYS = {
+    "right": "right here", "wrong": "does not help here", "gone": "gone in this version", "done": "is so already",
+    "tells more": "mends nothing", "open": "nothing is known for or against it here",
+}  # fmt: skip
+
+
+def advice_words(advice: Mapping[str, Any]) -> str:
+    """What is to be said of a piece of advice that the log gives, in words."""
+    return SAYS[advice["says"]] + (f": {advice['why']}" if advice["why"] else "")
 
 
 def remedy_lines(place: int, remedy: dict[str, Any], paint: Paint) -> Iterator[str]:

@@ -6,12 +6,14 @@ A remedy that this version cannot take is not dropped but says why (`blocked`); 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .patches import typed
 from .patterns import search
 from .secrets import mask, mask_argv
+from .upgrades import steps_of, with_upgrade
 from .verdicts import Verdict, version_in
 
 if TYPE_CHECKING:
@@ -27,8 +29,8 @@ def advise(verdict: Verdict, status: Status, base: Any) -> list[dict[str, Any]]:
     """The remedies of a verdict for this launch, best first, in the shape of the JSON contract."""
     facts = status.facts
     out: list[dict[str, Any]] = []
-    for remedy in verdict.rule.remedies:
-        versions = facts.versions
+    versions = facts.versions
+    for remedy in with_upgrade(verdict.rule):
         if remedy.engines and facts.engine and facts.engine not in remedy.engines:
             continue
         if facts.engine and remedy.set and not all(name in base.knobs(facts.engine)[0] for name, _ in remedy.set):
@@ -37,6 +39,10 @@ def advise(verdict: Verdict, status: Status, base: Any) -> list[dict[str, Any]]:
             continue
         if remedy.gpu and facts.sm and not any(search(pattern, facts.sm) for pattern in remedy.gpu):
             continue
+        if remedy.upgrade and any(
+            name in versions and version_in(versions[name], f">={release}") for name, release in verdict.rule.fixed_in
+        ):
+            continue  # is here, and the failure too
         out.append(_advice(remedy, verdict, status, base))
     return [item for item in out if not (item["blocked"] and _said_better(item, out))]
 
@@ -65,7 +71,8 @@ def _advice(remedy: Remedy, verdict: Verdict, status: Status, base: Any) -> dict
     return {
         "title": remedy.title,
         "change": change,
-        "steps": remedy.do,
+        "steps": steps_of(remedy, verdict.rule, status.facts.versions, status.argv),
+        "upgrade": dict(verdict.rule.fixed_in) if remedy.upgrade else None,
         "patch": remedy.patch,
         "cost": remedy.cost,
         "safe": remedy.safe,
@@ -176,3 +183,8 @@ def evaluate(expression: str, names: Mapping[str, str], status: Status) -> Any:
     if isinstance(result, float) and not math.isfinite(result):
         raise Unknown("cannot be computed here: no finite number comes out")
     return round(result, 4) if isinstance(result, float) else result
+
+
+def fill(text: str, names: Mapping[str, str]) -> str:
+    """Put captured names into a text: `{name}`; one that was not captured reads as "?"."""
+    return re.sub(r"\{([a-z_][a-z0-9_]*)\}", lambda found: names.get(found[1], "?"), text)

@@ -106,6 +106,28 @@ class Era(Pattern):
 
 
 @dataclass(frozen=True, slots=True)
+class PrintedAdvice(Pattern):
+    """A line that tells the reader what to try, whatever the cause is.
+
+    It would set `knob` to a value of it, or make it `lower` or `higher`; or it names an environment variable (`env`).
+    `about` are the rules it was written for, as shell patterns on their ids: with another cause it does not help, and
+    `why` says so. What only `tells_more` mends nothing. A group `words` of `match` is the advice itself.
+    """
+
+    name: str = ""
+    says: str = ""
+    """The advice in a few words, for a page that quotes it without a log."""
+    knob: str | None = None
+    to: str = ""
+    env: str | None = None
+    about: tuple[str, ...] = ()
+    tells_more: bool = False
+    only_if: str = ""
+    """An expression over what `match` captures: where it is false, the advice itself says that it does not apply."""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
     """One step of the start-up. `silence` is how many seconds without a line are still normal in it."""
 
@@ -150,6 +172,7 @@ class Engine:
     """Fields of the printed configuration, each with the first release that has it (and all later ones do)."""
     phases: tuple[Phase, ...]
     ready: tuple[Pattern, ...]
+    advice: tuple[PrintedAdvice, ...]
     samples: tuple[Sample, ...]
 
     def patterns(self) -> Iterator[Pattern]:
@@ -159,6 +182,7 @@ class Engine:
         for phase in self.phases:
             yield from phase.marks
         yield from self.ready
+        yield from self.advice
 
     def phase(self, name: str) -> Phase | None:
         return next((phase for phase in self.phases if phase.id == name), None)
@@ -264,6 +288,14 @@ class _Reading:
                 found.append(item)
         return tuple(found)
 
+    def words(self, key: str) -> tuple[str, ...]:
+        """A list of texts that are no patterns."""
+        found = self.value(key, list, ())
+        for index, item in enumerate(found):
+            if not isinstance(item, str):
+                self.say(f"must be text, not {type(item).__name__}", "", key, index)
+        return tuple(item for item in found if isinstance(item, str))
+
     def no_more(self) -> None:
         for key in self.data:
             if key not in self.known:
@@ -303,6 +335,7 @@ def engine_from(data: Mapping[str, Any], problems: list[Problem]) -> Engine:
         fields=reading.releases("fields"),
         phases=reading.rows("phases", _phase),
         ready=reading.rows("ready", _pattern),
+        advice=reading.rows("advice", _printed_advice),
         samples=reading.rows("samples", _sample),
     )
     reading.no_more()
@@ -367,6 +400,27 @@ def _era(reading: _Reading) -> Era | None:
         reading.say(f"{releases!r} is not a set of releases", 'write it as in ">=0.5.6,<0.5.14"', "releases")
         return None
     return None if match is None else Era(match, releases)
+
+
+def _printed_advice(reading: _Reading) -> PrintedAdvice | None:
+    match = reading.pattern("match")
+    found = PrintedAdvice(
+        match=match or "",
+        name=reading.text("name", needed=True),
+        says=reading.text("says", needed=True),
+        knob=reading.value("knob", str),
+        to=reading.text("to"),
+        env=reading.value("env", str),
+        about=reading.words("about"),
+        tells_more=reading.value("tells_more", bool, False),
+        only_if=reading.text("only_if"),
+        why=reading.text("why"),
+    )
+    if (found.knob is None) != (not found.to):
+        reading.say("`knob` and `to` go together", "to: lower, higher or a value of the knob")
+    if (found.about or found.tells_more or found.only_if) and not found.why:
+        reading.say("`why` is missing", "say what it is for, for the reader whose failure is another", "why")
+    return None if match is None else found
 
 
 def _phase(reading: _Reading) -> Phase | None:

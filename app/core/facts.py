@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from .arguments import parse_arguments, parse_command, written
-from .engines import LIBRARIES, VERSION_GROUPS, Engine, Era, Gpu, Mark
+from .engines import LIBRARIES, VERSION_GROUPS, Engine, Era, Gpu, Mark, PrintedAdvice
 from .lines import Line
 from .lookup import Found, lookup
 from .progress import PhaseState, bar_seconds, seconds_of
@@ -36,6 +36,15 @@ class Event(NamedTuple):
     kind: str
     text: str
     data: Mapping[str, Any] = NO_DATA
+
+
+class Printed(NamedTuple):
+    """A piece of advice that the log gives: where it stands first, its words, and what its pattern captured."""
+
+    advice: PrintedAdvice
+    line: int
+    text: str
+    names: Mapping[str, str]
 
 
 class Facts:
@@ -77,6 +86,8 @@ class Facts:
         """Free GPU memory in GB at (phase, begin | progress | end)."""
         self.ranks: dict[str, tuple[str, str]] = {}
         """What each rank said last: (phase, begin | progress | end)."""
+        self.printed: dict[str, Printed] = {}
+        """What the log itself advises to try, by the advice's name."""
         self._eras: list[str] = []
         self._phases: dict[str, PhaseState] = {}
         self._current: PhaseState | None = None
@@ -263,6 +274,11 @@ class Facts:
             assert isinstance(found.pattern, Era)
             if found.pattern.releases not in self._eras:
                 self._eras.append(found.pattern.releases)
+        elif found.role == "advice":
+            assert isinstance(found.pattern, PrintedAdvice)
+            names = dict(found.groups())
+            text = names.get("words", found.match[0])
+            self.printed.setdefault(found.pattern.name, Printed(found.pattern, line.number, text, names))
         elif found.role in ("start", "command"):
             self._starts.add((found.pattern.match, line.rank))
             if found.role == "command" and self.argv is None:

@@ -24,7 +24,7 @@ _WHOLE_WORD = re.compile(r"(?<=[^\w])\w+(?=[^\w])")
 # `^` and plain text whose last character is not made optional by a sign behind it.
 _ANCHORED = re.compile(r"\^((?:[A-Za-z0-9_ ](?![*?{])){" + str(_HEAD) + r"})")
 _ATOM = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
-_ROLES = ("version", "gpu", "args", "command", "start", "eras", "ready")
+_ROLES = ("version", "gpu", "args", "command", "start", "eras", "ready", "advice")
 
 
 class Found(NamedTuple):

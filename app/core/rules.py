@@ -25,7 +25,7 @@ PROOFS = ("reproduced", "reported", "suggested")
 LOG_KEYS = ("text", "frames", "seen", "absent", "unless")
 TOP = {
     "id", "title", "status", "role", "outcome", "engines", "when", "partial", "before", "supersedes", "cause", "remedies",
-    "references", "near_misses", "fixed_in", "note",
+    "references", "near_misses", "fixed_in", "note", "advice",
 }  # fmt: skip
 CONDITIONS = {
     "text", "raises", "frames", "seen", "absent", "unless", "phase", "not_phase", "engine", "versions", "gpu", "not_gpu",
@@ -100,17 +100,19 @@ class Remedy(NamedTuple):
     """
 
     title: str
-    set: tuple[tuple[str, Any], ...]
-    env: tuple[tuple[str, Any], ...]
-    patch: str | None
-    do: str | None
-    cost: str
-    safe: bool
-    proof: str
-    verified: tuple[str, ...]
-    versions: tuple[tuple[str, str], ...]
-    gpu: tuple[str, ...]
-    engines: tuple[str, ...]
+    set: tuple[tuple[str, Any], ...] = ()
+    env: tuple[tuple[str, Any], ...] = ()
+    patch: str | None = None
+    do: str | None = None
+    cost: str = ""
+    safe: bool = True
+    proof: str = "suggested"
+    verified: tuple[str, ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+    gpu: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
+    upgrade: bool = False
+    """Whether this is the upgrade to what the rule says it is fixed in: how it is had is worked out, `do` adds to it."""
 
 
 class NearMiss(NamedTuple):
@@ -138,6 +140,8 @@ class Rule(NamedTuple):
     note: str
     before: tuple[Before, ...] = ()
     """Combinations that are known to fail before anything is started."""
+    advice: tuple[tuple[str, str], ...] = ()
+    """Advice that engines print and that does not help here: its name in the engine file, and why."""
 
     @property
     def area(self) -> str:
@@ -248,6 +252,8 @@ def rule_from(data: Any, problems: list[Problem]) -> Rule | None:
         for place, item in enumerate(data.get("near_misses") or [])
         if (miss := _near_miss(read, item, ("near_misses", place))) is not None
     )
+    if any(remedy.upgrade for remedy in remedies) and not data.get("fixed_in"):
+        read.wrong(("fixed_in",), "missing: a remedy says upgrade", "for example {sglang: '0.5.12'}")
     cause = data.get("cause", "")
     if role == "cause" and not (isinstance(cause, str) and cause.strip()):
         read.wrong(("cause",), "missing: explain what happened and why, for the person who reads the verdict")
@@ -258,6 +264,7 @@ def rule_from(data: Any, problems: list[Problem]) -> Rule | None:
         str(cause).strip(), remedies, read.texts(data.get("references"), ("references",)), near,
         tuple((name, str(version)) for name, version in read.pairs(data.get("fixed_in"), ("fixed_in",))),
         str(data.get("note", "")).strip(), before,
+        tuple((name, " ".join(str(why).split())) for name, why in read.pairs(data.get("advice"), ("advice",))),
     )  # fmt: skip
 
 
@@ -329,14 +336,14 @@ def _remedy(read: _Reading, data: Any, path: tuple[str | int, ...]) -> Remedy | 
     if not isinstance(data, Mapping):
         read.wrong(path, "expected a mapping with title and set, env, patch or do")
         return None
-    allowed = {"title", "set", "env", "patch", "do", "cost", "safe", "proof", "verified", "versions", "gpu", "engines"}
+    allowed = set(Remedy._fields)
     read.known(data, allowed, path)
     title = data.get("title")
     if not isinstance(title, str) or not title.strip():
         read.wrong((*path, "title"), "missing: say what is done")
         title = "?"
-    if not any(data.get(key) for key in ("set", "env", "patch", "do")):
-        read.wrong(path, "does nothing: give set, env, patch or do")
+    if not any(data.get(key) for key in ("set", "env", "patch", "do", "upgrade")):
+        read.wrong(path, "does nothing: give set, env, patch, do or upgrade")
     proof = data.get("proof", "suggested")
     if proof not in PROOFS:
         read.wrong((*path, "proof"), f"{proof!r} is not one of {', '.join(PROOFS)}")
@@ -354,6 +361,7 @@ def _remedy(read: _Reading, data: Any, path: tuple[str | int, ...]) -> Remedy | 
         bool(data.get("safe", True)), proof, read.texts(data.get("verified"), (*path, "verified")),
         tuple((name, str(spec)) for name, spec in read.pairs(data.get("versions"), (*path, "versions"))),
         read.texts(data.get("gpu"), (*path, "gpu"), pattern=True), read.texts(data.get("engines"), (*path, "engines")),
+        data.get("upgrade") is True,
     )  # fmt: skip
 
 

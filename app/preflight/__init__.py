@@ -60,7 +60,7 @@ class Item:
     remedies: Sequence[Mapping[str, Any]]
 
     def to_json(self) -> dict[str, Any]:
-        from app.report import fill
+        from app.core.advice import fill
 
         rule = self.verdict.rule
         return {

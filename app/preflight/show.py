@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from app.core.advice import fill
 from app.core.secrets import mask
-from app.report import Paint, fill, plain, remedy_lines, wrapped
+from app.report import Paint, plain, remedy_lines, wrapped
 
 if TYPE_CHECKING:
     from app.preflight import Item, Report

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from app import pages
 from app.core.rules import Rule
+from app.core.upgrades import steps_of, with_upgrade
 from app.explain import Told, explain_bytes
 from app.offers import scrubbed
 from app.report import to_json
@@ -91,9 +92,9 @@ def routes(state: State) -> APIRouter:
             raise Problem(404, f"there is no rule {area}/{name}")
         rule = found[0]
         remedies = [
-            {"title": each.title, "set": dict(each.set), "env": dict(each.env), "steps": each.do, "cost": each.cost,
+            {"title": each.title, "set": dict(each.set), "env": dict(each.env), "steps": steps_of(each, rule), "cost": each.cost,
              "safe": each.safe, "proof": each.proof}
-            for each in rule.remedies
+            for each in with_upgrade(rule)
         ]  # fmt: skip
         more = {"page": pages.rule_page(rule, base), "references": list(rule.references), "remedies": remedies}
         return JSONResponse({**_row(rule), **more})

@@ -8,6 +8,11 @@ const WHY = /** @type {Record<string, string>} */ ({
   exception: "the exception", frame: "a frame of its traceback", text: "these words", decisive: "the decisive line", seen: "seen before it",
 });
 
+const SAYS = /** @type {Record<string, string>} */ ({
+  right: "right here", wrong: "does not help here", gone: "gone in this version", done: "is so already", "tells more": "mends nothing",
+  open: "nothing is known for or against it here",
+});
+
 /**
  * @param {any} report as `explain` gives it
  * @param {{stage?: string, reason?: string} | null} live how the verdict stands while the log is written
@@ -34,6 +39,7 @@ export function verdictCard(report, live, jump) {
     proof(cause.evidence, jump),
     others.length > 0 && folded("others", `Also in this log: ${alsoWords(others)}`,
       h("ul.plain", {}, others.map((/** @type {any} */ each) => other(each, jump)))),
+    printed(report?.advice, jump),
     cause.note && folded("note", "Good to know: what does not help, and why", paragraphs(cause.note)),
     exception(report, jump),
     near(report?.near, "Why not another cause?", jump),
@@ -91,6 +97,14 @@ function exception(report, jump) {
   ]);
 }
 
+/** What the log itself advises, and what is to be said of it. @param {any[] | undefined} advice @param {((line: number) => void) | null} jump */
+function printed(advice, jump) {
+  if (!advice?.length) return null;
+  return folded("printed", "What the log itself advises", h("ul.plain", {}, advice.map((each) =>
+    h("li", {}, jump && h("button.lineno", { type: "button", "aria-label": `Line ${each.line}: show it in the log`, onclick: () => jump(each.line) }, each.line),
+      h("div", {}, h("code", { dir: "ltr" }, clean(each.text)), h("p.dim", {}, h("strong", {}, SAYS[each.says] ?? each.says), each.why && `: ${each.why}`))))));
+}
+
 /** @param {any[] | undefined} rules @param {string} title @param {((line: number) => void) | null} jump */
 function near(rules, title, jump) {
   if (!rules?.length) return null;
@@ -121,6 +135,7 @@ function unknown(report, verdicts, jump) {
     report?.phase && h("p", {}, `Last phase: ${report.phase.title}.`),
     exception(report, jump),
     verdicts.length > 0 && h("ul.plain", {}, verdicts.map((each) => other(each, jump))),
+    printed(report?.advice, jump),
     near(report?.near, "Why no cause?", jump),
   ];
 }
