@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from . import deaths
 from .lines import Line
-from .records import HEADER, INTRO, Record
+from .records import HEADER, INTRO, Record, indent, margin
 
 FRAME = re.compile(r'^[\s|+-]*File "(?P<path>[^"\n]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?')
 RAISED = re.compile(
@@ -121,10 +121,6 @@ def _plain(text: str) -> str:
     return text.lstrip(" \t|+") if text[:1] in " \t|+" else text
 
 
-def _indent(text: str) -> int:
-    return len(text) - len(text.lstrip(" \t|+-"))
-
-
 class _Open:
     """The exception being read."""
 
@@ -169,7 +165,7 @@ def _parse(lines: list[Line], forms: Sequence[deaths.Form]) -> Iterator[Raised]:
                 yield done
             now = _Open()
             now.headed, now.handled = True, handled or line.level in GOES_ON
-            now.indent = _indent(text) if _plain(text).startswith((HEADER, "Exception Group")) else 0
+            now.indent = margin(text)
             before = text.partition(HEADER)[0]
             first = FIRST_IN_RECORD.search(before) if before else None
             if first and BARE.match(first["rest"]):
@@ -183,6 +179,8 @@ def _parse(lines: list[Line], forms: Sequence[deaths.Form]) -> Iterator[Raised]:
                 if (done := now.finish()) is not None:
                     yield done
                 now = _Open()
+            if now.headed and not now.frames:  # the header may have lost an indentation that all other lines have
+                now.indent = max(now.indent, indent(text) - 2)
             function = (frame["function"] or "").strip()
             now.frames.append(Frame(frame["path"], function, line.number, now.user))
             continue
@@ -193,7 +191,7 @@ def _parse(lines: list[Line], forms: Sequence[deaths.Form]) -> Iterator[Raised]:
             elif NOTES.match(plain) or PROCESS.match(plain):
                 yield from _done(now)
                 now = _Open()
-            elif not now.user and (found := BARE.match(plain)) and _indent(text) <= now.indent:
+            elif not now.user and (found := BARE.match(plain)) and indent(text) <= now.indent:
                 yield from _done(now)
                 now = _begin(found["type"], found["message"], line)
             elif line.wrapped:
@@ -201,14 +199,14 @@ def _parse(lines: list[Line], forms: Sequence[deaths.Form]) -> Iterator[Raised]:
             elif not now.user and len(now.message) < MESSAGE_LINES and (text[:1].isspace() or plain):
                 now.message.append(text.strip())
             continue
-        if (now.frames or now.headed) and plain and _indent(text) <= now.indent and (found := RAISED.match(plain)):
+        if (now.frames or now.headed) and plain and indent(text) <= now.indent and (found := RAISED.match(plain)):
             now.type, now.number = found["type"], line.number
             now.message = [found["message"] or ""]
             continue
         if found := BARE.match(plain):
             if not now.headed and not now.frames:
                 now = _begin(found["type"], found["message"], line)
-            elif _indent(text) <= now.indent:
+            elif indent(text) <= now.indent:
                 now.type, now.number, now.message = found["type"], line.number, [found["message"] or ""]
         elif (found := FIRST_IN_RECORD.search(text)) and (inner := BARE.match(found["rest"])):
             now = _begin(inner["type"], inner["message"], line)
