@@ -129,8 +129,12 @@ def _draft(identity: str, raised: Raised, status: Status) -> str:
     if frames:
         lines.append("    frames:")
         for frame in frames:
-            path = frame.path.split("-packages/")[-1]
-            lines.append(f"      - {_quoted(re.escape(path) + ' in ' + re.escape(frame.function.split(' ')[0]))}")
+            if frame.function:
+                path = frame.path.split("-packages/")[-1]
+                place = re.escape(path) + " in " + re.escape(frame.function.split(" ")[0])
+            else:  # a native source file, wherever it was built
+                place = re.escape(re.split(r"[/\\]", frame.path)[-1])
+            lines.append(f"      - {_quoted(place)}")
     lines += [
         "cause: >", "  TODO what happened and why, for the person who reads the verdict.",
         "remedies:", "  - title: TODO what helps", "    do: TODO", "    proof: suggested",

@@ -68,6 +68,23 @@ def test_a_draft_rule_explains_its_own_log_at_once(tmp_path: Path, base: Base) -
     assert problems_of_case(case, again, {rule_file.stem: found[0].id}) == []
 
 
+ABORT = b"""llama_model_loader: loaded meta data with 36 key-value pairs and 399 tensors from model.gguf
+/build/7/llama.cpp/ggml/src/ggml-acme.c:6490: GGML_ASSERT(acme_can_plan(b, a) && "no plan") failed
+Aborted (core dumped)
+"""
+
+
+def test_a_draft_of_a_native_death_explains_it_wherever_it_was_built(tmp_path: Path, base: Base) -> None:
+    log = tmp_path / "server.log"
+    log.write_bytes(ABORT)
+    assert explain_bytes([ABORT], base).state == "crashed"
+    list(new_rule(str(log), None, tmp_path / "rules", tmp_path / "fixtures", base))
+    again = load([tmp_path / "rules"], cache=False)
+    elsewhere = ABORT.replace(b"/build/7/llama.cpp/ggml/src/", b"D:\\a\\ggml\\src\\").replace(b"6490", b"6512")
+    assert explain_bytes([elsewhere], again).cause is not None
+    assert explain_bytes([ABORT.replace(b"ggml-acme.c", b"ggml-other.c")], again).cause is None
+
+
 def test_a_known_failure_or_a_healthy_log_makes_no_rule(tmp_path: Path, base: Base) -> None:
     fixtures = Path(__file__).parent.parent / "fixtures"
     with pytest.raises(ValueError, match="already explains"):
