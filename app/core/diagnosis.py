@@ -287,6 +287,8 @@ class Diagnosis:
 
     def _ended(self, raised: Raised) -> bool:
         """Whether it ended the server, as far as the log tells: of what servers also outlive, the end of the log decides."""
+        if raised.request:
+            return False
         if raised.last_only:
             return self._over and self._last is not None and self._last.number <= raised.number
         return not raised.passing or (self._over and self._lively < raised.number)

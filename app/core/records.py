@@ -16,8 +16,12 @@ from .lines import Line
 
 HEADER = "Traceback (most recent call last)"
 FRAME = re.compile(r'[\s|+-]*File "[^"\n]+", line \d+, in ')
-INTRO = re.compile(r"Exception ignored in|Exception in thread|WON'T CONVERT|Error in atexit|Error in sys\.excepthook")
-"""What Python or torch say before a traceback that they go on after: it belongs to that traceback."""
+HANDLED = re.compile(r"Exception ignored in|Exception in thread|WON'T CONVERT|Error in atexit|Error in sys\.excepthook")
+"""What Python or torch say before a traceback that they go on after."""
+REQUEST = re.compile(r"Exception in ASGI application")
+"""What a web server says before the traceback of one request."""
+INTRO = re.compile(f"{HANDLED.pattern}|{REQUEST.pattern}")
+"""A line that belongs to the traceback behind it."""
 EXCEPTION = re.compile(r"[A-Za-z_][\w]*(?:\.[A-Za-z_<][\w>]*)*(?:: ?|$)")
 CHAIN = ("The above exception was the direct cause", "During handling of the above exception")
 CONTINUES = re.compile(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from . import deaths
 from .lines import Line
-from .records import HEADER, INTRO, Record, indent, margin
+from .records import HANDLED, HEADER, REQUEST, Record, indent, margin
 
 FRAME = re.compile(r'^[\s|+-]*File "(?P<path>[^"\n]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?')
 RAISED = re.compile(
@@ -75,7 +75,7 @@ class Raised(NamedTuple):
     `type` is the full name as printed, "" where the log was cut off before it; `number` the log line of the exception itself
     (or of the last frame); `handled` tells that Python or the engine itself said it goes on ("Exception ignored in …");
     `complete` that header and exception line were both there. `passing`: a server may go on after it; `last_only`: an error that
-    ended nothing looks the same, unless it is the last that is said.
+    ended nothing looks the same, unless it is the last that is said; `request`: it was raised while a request was answered.
     """
 
     type: str
@@ -86,6 +86,7 @@ class Raised(NamedTuple):
     complete: bool = True
     passing: bool = False
     last_only: bool = False
+    request: bool = False
 
     @property
     def raised_in(self) -> str:
@@ -103,6 +104,8 @@ def exceptions(record: Record) -> list[Raised]:
     if not record.traceback and not record.headless and not _looks_raised(record, forms):
         return []
     raised = list(_parse(record.lines, forms))
+    if any(REQUEST.search(line.text) for line in record.lines[:4]):
+        raised = [item._replace(request=True) for item in raised]
     if any(item.type == "Fatal Python error" for item in raised):  # the same crash, with Python's frames
         raised = [item for item in raised if not deaths.is_signal(item.type)]
     return raised
@@ -146,7 +149,7 @@ class _Open:
 
 def _parse(lines: list[Line], forms: Sequence[deaths.Form]) -> Iterator[Raised]:
     now = _Open()
-    handled = False
+    handled = chained = False
     dying: deaths.Dying | None = None
     died = False
     for place, line in enumerate(lines):
@@ -164,15 +167,15 @@ def _parse(lines: list[Line], forms: Sequence[deaths.Form]) -> Iterator[Raised]:
             if (done := now.finish()) is not None:
                 yield done
             now = _Open()
-            now.headed, now.handled = True, handled or line.level in GOES_ON
+            now.headed, now.handled = True, handled or chained or line.level in GOES_ON
             now.indent = margin(text)
             before = text.partition(HEADER)[0]
             first = FIRST_IN_RECORD.search(before) if before else None
             if first and BARE.match(first["rest"]):
                 now.indent = 0
-            handled = False
+            handled = chained = False
             continue
-        if INTRO.search(text):
+        if HANDLED.search(text):
             handled = True
         if frame := FRAME.match(text):
             if now.type and not now.user and not now.native:
@@ -190,6 +193,7 @@ def _parse(lines: list[Line], forms: Sequence[deaths.Form]) -> Iterator[Raised]:
                 now.user = True
             elif NOTES.match(plain) or PROCESS.match(plain):
                 yield from _done(now)
+                chained = now.handled and not PROCESS.match(plain)
                 now = _Open()
             elif not now.user and (found := BARE.match(plain)) and indent(text) <= now.indent:
                 yield from _done(now)

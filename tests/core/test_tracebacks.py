@@ -148,6 +148,42 @@ OSError: atexit failed
     assert [(item.type, item.handled) for item in raised] == [("AttributeError", True), ("OSError", True)]
 
 
+def test_a_chain_that_python_goes_on_after_is_handled_as_a_whole() -> None:
+    raised = read("""
+Exception in thread Thread-1 (_report_usage_worker):
+Traceback (most recent call last):
+  File "/opt/app/x.py", line 3, in connect
+OSError: [Errno 101] Network is unreachable
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/opt/app/x.py", line 6, in send
+requests.exceptions.ConnectionError: Max retries exceeded
+Traceback (most recent call last):
+  File "/opt/app/y.py", line 9, in main
+KeyError: 'x'
+""")
+    assert [(item.type, item.handled) for item in raised] == [
+        ("OSError", True),
+        ("requests.exceptions.ConnectionError", True),
+        ("KeyError", False),
+    ]
+
+
+def test_what_is_raised_while_a_request_is_answered_is_known_as_that() -> None:
+    raised = read("""
+ERROR:    Exception in ASGI application
+Traceback (most recent call last):
+  File "/opt/app/x.py", line 3, in app
+KeyError: 'model'
+Traceback (most recent call last):
+  File "/opt/app/y.py", line 9, in main
+RuntimeError: no GPU
+""")
+    assert [(item.type, item.request) for item in raised] == [("KeyError", True), ("RuntimeError", False)]
+
+
 def test_an_exception_group_gives_its_members() -> None:
     assert [
         kind
