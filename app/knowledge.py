@@ -78,7 +78,7 @@ class Base:
     launches: Mapping[str, bytes]
     literals_of: Mapping[str, tuple[str, ...]]
     packed_breaks: bytes
-    stored: bytes | None = None
+    stored: tuple[bytes, bytes] | None = None
     lookup: Lookup | None = None
     """That of the engines, where the base comes out of the cache."""
     problems: tuple[Located, ...] = ()
@@ -96,7 +96,8 @@ class Base:
                 return Literals(self.strings, self.stored)
             except Exception:  # another CPU or library than the cache was written on: compile anew
                 self.stored = None
-        return Literals(self.strings)
+        ordinary = "\n".join(sample.line for engine in self.engines for sample in engine.samples)
+        return Literals(self.strings, ordinary=ordinary)
 
     @cached_property
     def quiet(self) -> frozenset[int]:

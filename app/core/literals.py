@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from re import _parser as parser  # type: ignore[attr-defined]
@@ -17,6 +18,9 @@ from typing import Any
 
 SHORTEST = 5
 """Literals below this many characters fire too often to be worth a look."""
+
+STEM = 8
+"""How many bytes a stem has: what Hyperscan compares at once."""
 
 ORDINARY = """\
 [2026-02-20 10:11:12 TP0] Decode batch, #running-req: 1, #token: 10, token usage: 0.22, cuda graph: True, gen throughput (token/s): 1.0, #queue-req: 0
@@ -38,6 +42,9 @@ device
 """What a healthy server writes thousands of times, and what stands in the frames of any traceback. A literal in here is *common*: no
 scanner looks for it, and a pattern with nothing rarer is found only in lines that are read for another reason;
 `bringup rules check` refuses such a pattern in a rule."""
+
+GPUS = "device_name=NVIDIA_H100_80GB_HBM3 NVIDIA_A100-SXM4-80GB NVIDIA_B200 NVIDIA_GeForce_RTX_4090 NVIDIA_RTX_PRO_6000 AMD_Instinct_MI300X"
+"""GPUs in the names of kernel configurations, which engines name by the hundred."""
 
 _IGNORECASE = int(re.IGNORECASE)
 _MOST_STRINGS = 64
@@ -98,6 +105,28 @@ def is_scanned(literal: str) -> bool:
     """Whether the raw scan looks for a literal: it must be rare and not too short (measured: literals of five characters slow
     the whole scan down by a third). The others are found in lines that are read for another reason."""
     return len(literal) > SHORTEST and not is_common(literal)
+
+
+def stems(literals: Sequence[bytes], ordinary: str = "") -> list[bytes]:
+    """Strings, far fewer than the literals, of which one stands in each literal: where none of them is, no literal is.
+
+    Each is a literal itself or STEM bytes of one, those first that many literals have ("not supp") and that do not stand in
+    ordinary lines, ours or those given.
+    """
+    avoided = set(_windows((ORDINARY + GPUS + ordinary).encode()))
+    windows = [_windows(text) for text in literals]
+    shared = Counter(window for row in windows for window in set(row) if window not in avoided)
+    chosen: set[bytes] = set()
+    for text, row in sorted(zip(literals, windows, strict=True), key=lambda pair: len(pair[0])):
+        if chosen.isdisjoint(row):
+            best = max(row, key=lambda window: shared[window])
+            chosen.add(best if shared[best] else text)
+    return sorted(chosen)
+
+
+def _windows(text: bytes) -> list[bytes]:
+    """Every STEM bytes in a row; all of a text that is shorter."""
+    return [text[at : at + STEM] for at in range(max(1, len(text) - STEM + 1))]
 
 
 def _anonymous(found: re.Match[str]) -> str:

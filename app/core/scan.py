@@ -16,8 +16,12 @@ from typing import Any, NamedTuple
 import hyperscan
 import stringzilla
 
+from .literals import stems
+
 WRAP = 64 * 1024
 """A segment longer than this many bytes is cut into pieces of this size, so that no line can grow memory."""
+BLOCK = 4 * 1024
+"""From this many bytes on it is worth asking for stems first."""
 LOOKBACK = 4 * 1024
 """How many bytes of context before a hit are handed on, in whole segments."""
 LOOKBACK_SEGMENTS = 24
@@ -45,24 +49,50 @@ class Segment(NamedTuple):
     gap: bool
 
 
-class Literals:
-    """A set of literals to look for at once; built once, may be stored as bytes (`dump`) for the same library and CPU."""
+class _Strings:
+    """Strings that are looked for at once, compiled or as `stored` before."""
 
-    def __init__(self, literals: Sequence[bytes], stored: bytes | None = None) -> None:
-        self.literals = tuple(literals)
-        self._lengths = [len(literal) for literal in self.literals]
+    def __init__(self, strings: Sequence[bytes], stored: bytes | None) -> None:
         if stored is not None:
-            self._database = hyperscan.loadb(stored, hyperscan.HS_MODE_BLOCK)
+            self.database = hyperscan.loadb(stored, hyperscan.HS_MODE_BLOCK)
         else:
-            self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-            self._database.compile(
-                expressions=list(self.literals), ids=list(range(len(self.literals))), flags=0, literal=True
-            )
+            self.database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+            self.database.compile(expressions=list(strings), ids=list(range(len(strings))), flags=0, literal=True)
         self._spare: list[Any] = []  # scratch space: one for each search at a time, and several threads read logs
 
-    def dump(self) -> bytes:
-        """The compiled matcher as bytes; valid for this library version and CPU family only."""
-        return bytes(hyperscan.dumpb(self._database))
+    def scan(self, data: bytes | memoryview, on_match: Callable[[int, int, int, int, Any], bool | None]) -> None:
+        """Calls `on_match` with (index, start, end, …) of every occurrence, until it returns true."""
+        try:
+            scratch = self._spare.pop()
+        except IndexError:
+            scratch = hyperscan.Scratch(self.database)
+        try:
+            self.database.scan(data, match_event_handler=on_match, scratch=scratch)  # type: ignore[type-var]
+        except hyperscan.ScanTerminated:
+            pass
+        finally:
+            self._spare.append(scratch)
+
+
+class Literals:
+    """A set of literals to look for at once; built once, may be stored (`dump`) for the same library and CPU.
+
+    Most blocks of a log hold none: that is found out with their stems, which are fewer and therefore faster.
+    """
+
+    def __init__(
+        self, literals: Sequence[bytes], stored: tuple[bytes, bytes] | None = None, ordinary: str = ""
+    ) -> None:
+        """`stored` is what `dump` gave for the same literals; `ordinary` are lines that logs are full of."""
+        self.literals = tuple(literals)
+        self._lengths = [len(literal) for literal in self.literals]
+        whole, stem = stored or (None, None)
+        self._whole = _Strings(self.literals, whole)
+        self._stems = _Strings(stems(self.literals, ordinary) if stem is None else (), stem)
+
+    def dump(self) -> tuple[bytes, bytes]:
+        """The compiled matchers; valid for this library version and CPU family only."""
+        return bytes(hyperscan.dumpb(self._whole.database)), bytes(hyperscan.dumpb(self._stems.database))
 
     def find(self, data: bytes | memoryview) -> list[tuple[int, int]]:
         """(end offset, literal index) of every occurrence, by end offset."""
@@ -72,16 +102,22 @@ class Literals:
         def on_match(index: int, start: int, end: int, flags: int, context: Any) -> None:
             append((end, index))
 
-        try:
-            scratch = self._spare.pop()
-        except IndexError:
-            scratch = hyperscan.Scratch(self._database)
-        try:
-            self._database.scan(data, match_event_handler=on_match, scratch=scratch)  # type: ignore[type-var]
-        finally:
-            self._spare.append(scratch)
+        if len(data) < BLOCK or self._may_hold(data):
+            self._whole.scan(data, on_match)
         found.sort()
         return found
+
+    def _may_hold(self, data: bytes | memoryview) -> bool:
+        """Whether a stem is in there."""
+        seen = False
+
+        def on_match(index: int, start: int, end: int, flags: int, context: Any) -> bool:
+            nonlocal seen
+            seen = True
+            return True
+
+        self._stems.scan(data, on_match)
+        return seen
 
     def present(self, data: bytes) -> set[int]:
         """Which literals occur in `data`."""

@@ -10,7 +10,7 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.literals import SHORTEST, is_common, required_literals
+from app.core.literals import ORDINARY, SHORTEST, is_common, required_literals, stems
 
 WRITTEN = [
     # one run of text
@@ -145,3 +145,18 @@ def test_plain_text_is_its_own_literal(word: str, atom: str) -> None:
     assert any(word in literal for literal in literals) or min(map(len, literals)) > len(
         word
     )  # the atom's own is longer
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text("abc ", min_size=1, max_size=24).map(str.encode), max_size=40), st.text("abc ", max_size=60))
+def test_every_literal_holds_a_stem(literals: list[bytes], ordinary: str) -> None:
+    found = stems(literals, ordinary)
+    assert all(any(stem in literal for stem in found) for literal in literals)
+    assert len(found) <= len(set(literals))
+
+
+def test_stems_are_shared_and_keep_away_from_ordinary_lines() -> None:
+    literals = [b"is not supported on", b"are not supported by", b"not supported in", b"Decode batch failed"]
+    found = stems(literals)
+    assert len(found) == 2
+    assert not any(stem.decode() in ORDINARY for stem in found)

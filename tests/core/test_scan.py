@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.scan import WRAP, Literals, Scan, Segment, chunks
+from app.core.scan import BLOCK, WRAP, Literals, Scan, Segment, chunks
 
 LITERALS = Literals([b"Traceback", b"Error: ", b"needle"])
 
@@ -83,6 +83,21 @@ def test_only_carriage_returns_and_no_newline_keep_memory_small() -> None:
 def test_a_stored_matcher_finds_the_same() -> None:
     again = Literals(LITERALS.literals, LITERALS.dump())
     assert again.find(b"a needle in Traceback") == LITERALS.find(b"a needle in Traceback") != []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(BLOCK, 3 * BLOCK), st.lists(st.tuples(st.integers(0, 4 * BLOCK), pieces), max_size=8))
+def test_a_block_is_passed_over_only_where_it_holds_nothing(size: int, placed: list[tuple[int, bytes]]) -> None:
+    data = b"." * size
+    for at, piece in placed:
+        data = data[:at] + piece + data[at:]
+    expected = sorted(
+        (at + len(literal), index)
+        for index, literal in enumerate(LITERALS.literals)
+        for at in range(len(data))
+        if data.startswith(literal, at)
+    )
+    assert LITERALS.find(data) == expected
 
 
 def test_several_threads_search_with_the_same_literals() -> None:
