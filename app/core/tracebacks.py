@@ -37,7 +37,7 @@ CHECKOUT = re.compile(
 )
 NATIVE = re.compile(
     r"(?:/registry/src/[^/]+|/checkouts/[^/]+/[^/]+)/(?P<crate>[A-Za-z][\w-]*?)(?:-\d+\.\d+[^/]*)?/(?:[\w./-]+/)?[\w-]+\.rs$"
-    r"|(?:^|/)(?P<member>[A-Za-z][\w-]*)/src/[\w/-]+\.rs$"
+    r"|(?:^|/)(?P<member>[A-Za-z][\w-]*)/src/(?:(?!src/)[\w-]+/)*[\w-]+\.rs$"
     r"|(?:^|[/\\])(?P<ggml>ggml|llama)[\w.+-]*\.(?:c|cc|cpp|cu|cuh|h|hpp|m|mm|hip)$"
 )
 """Which library a native source file belongs to."""
