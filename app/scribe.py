@@ -151,7 +151,10 @@ def _held(folder: Path) -> bool:
 
 def prune(store: Store, root: Path, keep: tuple[float, float], now: float | None = None) -> list[str]:
     """Removes the finished runs below `root` that are older than `keep[0]` days, and the oldest beyond `keep[1]` bytes;
-    their names. The latest run always stays. StoreError when the data base is away: then nothing is removed."""
+    their names. The latest run always stays. StoreError when the data base is away: then nothing is removed.
+
+    A run is as old as what was last written of it: the start in a log that is watched may be long ago when it is read.
+    """
     days, most = keep
     now = time.time() if now is None else now
     gone: list[str] = []
@@ -161,9 +164,10 @@ def prune(store: Store, root: Path, keep: tuple[float, float], now: float | None
         total += sum(file.stat().st_size for file in folder.glob("*") if file.is_file())
         try:
             data = json.loads((folder / "run.json").read_bytes())
+            written = (folder / "run.json").stat().st_mtime
         except (OSError, ValueError):
             continue
-        old = now - float(data.get("began") or now) > days * 86400
+        old = now - max(float(data.get("began") or now), written) > days * 86400
         if place and (old or total > most) and data.get("outcome") is not None and not _held(folder):
             store.forget(folder.name)
             shutil.rmtree(folder, ignore_errors=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .patches import typed
@@ -18,7 +18,7 @@ from .verdicts import Verdict, version_in
 
 if TYPE_CHECKING:
     from .diagnosis import Status
-    from .rules import Remedy
+    from .rules import Remedy, Rule
 
 
 class Unknown(Exception):
@@ -61,7 +61,7 @@ def _advice(remedy: Remedy, verdict: Verdict, status: Status, base: Any) -> dict
         patch = _patch(remedy.patch, status)
         env |= patch
         if settings or env:
-            engine = status.facts.engine or (remedy.engines[0] if len(remedy.engines) == 1 else None)
+            engine = status.facts.engine or _only_engine(remedy.engines, verdict.rule)
             spec = dict(remedy.versions).get(engine or "")
             change, blocked = _change(settings, env, engine, status, base, spec)
             if change is not None and remedy.patch:
@@ -80,6 +80,13 @@ def _advice(remedy: Remedy, verdict: Verdict, status: Status, base: Any) -> dict
         "verified": list(remedy.verified),
         "blocked": blocked,
     }
+
+
+def _only_engine(engines: Sequence[str], rule: Rule) -> str | None:
+    """The engine where the log does not tell it and only one can be meant: by the remedy, or by the rule itself."""
+    meant = set(engines) or {name for when in rule.when for name in when.engine or ("",)}
+    only = next(iter(meant)) if len(meant) == 1 else None
+    return only or None
 
 
 def _patch(name: str | None, status: Status) -> dict[str, str]:

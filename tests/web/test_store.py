@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -210,12 +211,16 @@ def test_what_is_old_or_too_much_is_removed_but_never_the_latest(tmp_path: Path)
         data = json.loads((journal.run.folder / "run.json").read_text())
         data["began"] = time.time() - (100 - place * 30) * 86400
         (journal.run.folder / "run.json").write_text(json.dumps(data))
+        os.utime(journal.run.folder / "run.json", (data["began"], data["began"]))
         renamed = tmp_path / "runs" / f"2026010{place}-000000-{place:06x}"
         journal.run.folder.rename(renamed)
         store.follow(renamed, "server")
         journals.append(renamed)
     open_one = journals[1] / "run.json"
     open_one.write_text(json.dumps({**json.loads(open_one.read_text()), "outcome": None}))
+    os.utime(journals[0] / "run.json")
+    assert prune(store, tmp_path, (60, 1e12)) == [], "an old start that was read today"
+    os.utime(journals[0] / "run.json", (0, 0))
     assert prune(store, tmp_path, (60, 1e12)) == [journals[0].name]
     assert [row.id for row in store.runs("server")] == [each.name for each in reversed(journals[1:])]
     assert prune(store, tmp_path, (60, 1)) == [journals[2].name], "the latest and the unfinished stay"
