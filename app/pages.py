@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .core.before import Before
 from .core.rules import Remedy, Rule, When
-from .core.upgrades import steps_of, title_of, with_upgrade
+from .core.upgrades import fixes, steps_of, title_of, with_upgrade
 
 if TYPE_CHECKING:
     from .knowledge import Base
@@ -168,7 +168,7 @@ def _remedy(place: int, remedy: Remedy, rule: Rule) -> Iterator[str]:
         settings.append(f"PYTHONPATH=$(bringup patch {remedy.patch})")
     if settings:
         yield "   sets " + ", ".join(f"`{item}`" for item in settings) + " (spelled as the installed version wants it)"
-    if steps := steps_of(remedy, rule):
+    if steps := steps_of(remedy, fixes(rule)):
         yield "   " + " ".join(steps.split())
     if remedy.cost:
         yield f"   Cost: {remedy.cost}."

@@ -10,6 +10,7 @@ from .core.advice import advise, fill
 from .core.graphbreaks import graph_break
 from .core.printed import judge
 from .core.secrets import mask, mask_argv
+from .core.upgrades import fixes, title_of
 
 if TYPE_CHECKING:
     from .core.diagnosis import Status
@@ -45,7 +46,7 @@ def to_json(status: Status, source: str, base: Base, near: bool = False) -> dict
                 ],
                 "remedies": advise(verdict, status, base) if verdict.rule.role == "cause" else [],
                 "supersedes": list(verdict.over),
-                "fixed_in": dict(verdict.rule.fixed_in),
+                "fixed_in": fixes(verdict.rule, facts.engine),
                 "references": list(verdict.rule.references),
             }
         )
@@ -229,11 +230,11 @@ def _proof(verdict: dict[str, Any], status: Status, paint: Paint) -> Iterator[st
 def _fixed(releases: Mapping[str, str], status: Status) -> str:
     """In which releases it is fixed, and which of them are installed here, as far as the log tells."""
     facts = status.facts
-    fixed = ", ".join(f"{name} {version}" for name, version in releases.items())
+    fixed = ", ".join(f"{title_of(name)} {version}" for name, version in releases.items())
     known = {**facts.versions}
     if facts.engine and facts.engine not in known and facts.releases:
         known[facts.engine] = facts.releases
-    have = ", ".join(f"{name} {known[name]}" for name in releases if name in known)
+    have = ", ".join(f"{title_of(name)} {known[name]}" for name in releases if name in known)
     return f"Fixed in {fixed}; here is {have}." if have else f"Fixed in {fixed}."
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .patches import typed
 from .patterns import search
 from .secrets import mask, mask_argv
-from .upgrades import steps_of, with_upgrade
+from .upgrades import fixes, steps_of, with_upgrade
 from .verdicts import Verdict, version_in
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def advise(verdict: Verdict, status: Status, base: Any) -> list[dict[str, Any]]:
     """The remedies of a verdict for this launch, best first, in the shape of the JSON contract."""
     facts = status.facts
     out: list[dict[str, Any]] = []
-    versions = facts.versions
-    for remedy in with_upgrade(verdict.rule):
+    versions, fixed = facts.versions, fixes(verdict.rule, facts.engine)
+    for remedy in with_upgrade(verdict.rule, facts.engine):
         if remedy.engines and facts.engine and facts.engine not in remedy.engines:
             continue
         if facts.engine and remedy.set and not all(name in base.knobs(facts.engine)[0] for name, _ in remedy.set):
@@ -40,7 +40,7 @@ def advise(verdict: Verdict, status: Status, base: Any) -> list[dict[str, Any]]:
         if remedy.gpu and facts.sm and not any(search(pattern, facts.sm) for pattern in remedy.gpu):
             continue
         if remedy.upgrade and any(
-            name in versions and version_in(versions[name], f">={release}") for name, release in verdict.rule.fixed_in
+            name in versions and version_in(versions[name], f">={release}") for name, release in fixed.items()
         ):
             continue  # is here, and the failure too
         out.append(_advice(remedy, verdict, status, base))
@@ -53,6 +53,7 @@ def _said_better(blocked: Mapping[str, Any], advice: list[dict[str, Any]]) -> bo
 
 
 def _advice(remedy: Remedy, verdict: Verdict, status: Status, base: Any) -> dict[str, Any]:
+    fixed = fixes(verdict.rule, status.facts.engine)
     change: dict[str, Any] | None = None
     blocked: str | None = None
     try:
@@ -71,8 +72,8 @@ def _advice(remedy: Remedy, verdict: Verdict, status: Status, base: Any) -> dict
     return {
         "title": remedy.title,
         "change": change,
-        "steps": steps_of(remedy, verdict.rule, status.facts.versions, status.argv),
-        "upgrade": dict(verdict.rule.fixed_in) if remedy.upgrade else None,
+        "steps": steps_of(remedy, fixed, status.facts.versions, status.argv),
+        "upgrade": fixed if remedy.upgrade else None,
         "patch": remedy.patch,
         "cost": remedy.cost,
         "safe": remedy.safe,

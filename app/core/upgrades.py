@@ -14,7 +14,7 @@ from .rules import Remedy, Rule
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 PACKAGES = {
-    "sglang": ("SGLang", "sglang"), "vllm": ("vLLM", "vllm"), "tensorrt_llm": ("TensorRT-LLM", "tensorrt-llm"),
+    "sglang": ("SGLang", "sglang"), "vllm": ("vLLM", "vllm"), "trtllm": ("TensorRT-LLM", "tensorrt-llm"),
     "flashinfer": ("FlashInfer", "flashinfer-python"), "torch": ("PyTorch", "torch"), "triton": ("Triton", "triton"),
     "sgl_kernel": ("sgl-kernel", "sgl-kernel"), "transformers": ("transformers", "transformers"),
     "llamacpp": ("llama.cpp", ""), "cudnn": ("cuDNN", ""), "nccl": ("NCCL", ""), "rocm": ("ROCm", ""), "cuda": ("CUDA", ""),
@@ -26,11 +26,22 @@ IMAGES = {"sglang": "lmsysorg/sglang:v{}", "vllm": "vllm/vllm-openai:v{}"}
 """The engines' own images, by release (their pages on Docker Hub)."""
 
 
-def with_upgrade(rule: Rule) -> tuple[Remedy, ...]:
+ENGINES = ("sglang", "vllm", "trtllm", "llamacpp")
+
+
+def fixes(rule: Rule, engine: str | None = None) -> dict[str, str]:
+    """The releases that fixed it, by package; another engine's than `engine` is nothing to its user."""
+    return {name: release for name, release in rule.fixed_in if engine is None or name not in ENGINES or name == engine}
+
+
+def with_upgrade(rule: Rule, engine: str | None = None) -> tuple[Remedy, ...]:
     """A rule's remedies; where it was fixed in a release and none of them says so, with the upgrade as the last one."""
-    if not rule.fixed_in or any(remedy.upgrade for remedy in rule.remedies):
+    fixed = fixes(rule, engine)
+    if not fixed:
+        return tuple(remedy for remedy in rule.remedies if not remedy.upgrade)
+    if any(remedy.upgrade for remedy in rule.remedies):
         return rule.remedies
-    title = "Upgrade to " + " or ".join(f"{title_of(name)} {release}" for name, release in rule.fixed_in) + " or later"
+    title = "Upgrade to " + " or ".join(f"{title_of(name)} {release}" for name, release in fixed.items()) + " or later"
     return (*rule.remedies, Remedy(title, safe=False, proof="reported", upgrade=True))
 
 
@@ -40,22 +51,21 @@ def title_of(package: str) -> str:
 
 
 def steps_of(
-    remedy: Remedy, rule: Rule, versions: Mapping[str, str] = NOTHING, argv: Sequence[str] | None = None
+    remedy: Remedy, fixed: Mapping[str, str], versions: Mapping[str, str] = NOTHING, argv: Sequence[str] | None = None
 ) -> str | None:
-    """What a person has to do for a remedy of that rule; None where it is all in the launch.
+    """What a person has to do for a remedy; None where it is all in the launch.
 
-    `versions` are those installed, by package; `argv` is the launch.
+    `fixed` are the releases that fixed the problem and `versions` those installed, by package; `argv` is the launch.
     """
-    done = upgrade_text(rule, versions, argv) if remedy.upgrade else ""
+    done = upgrade_text(fixed, versions, argv) if remedy.upgrade else ""
     return f"{done} {remedy.do or ''}".strip() or None
 
 
-def upgrade_text(rule: Rule, versions: Mapping[str, str], argv: Sequence[str] | None) -> str:
-    """How the releases that fixed it are had, as a sentence: by pip, or as an image where the engine runs in a container.
-    """
+def upgrade_text(fixed: Mapping[str, str], versions: Mapping[str, str], argv: Sequence[str] | None) -> str:
+    """How the releases that fixed it are had, as a sentence: by pip, or as an image where the engine runs in a container."""
     launch = find_launch(argv) if argv else None
     ways = []
-    for name, release in rule.fixed_in:
+    for name, release in fixed.items():
         pip = PACKAGES.get(name, (name, name))[1]
         if launch is not None and launch.container is not None and name in IMAGES:
             way = f"start from the image {IMAGES[name].format(release)} or a later one"

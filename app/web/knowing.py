@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from app import pages
 from app.core.rules import Rule
-from app.core.upgrades import steps_of, with_upgrade
+from app.core.upgrades import fixes, steps_of, with_upgrade
 from app.explain import Told, explain_bytes
 from app.offers import scrubbed
 from app.report import to_json
@@ -92,8 +92,8 @@ def routes(state: State) -> APIRouter:
             raise Problem(404, f"there is no rule {area}/{name}")
         rule = found[0]
         remedies = [
-            {"title": each.title, "set": dict(each.set), "env": dict(each.env), "steps": steps_of(each, rule), "cost": each.cost,
-             "safe": each.safe, "proof": each.proof}
+            {"title": each.title, "set": dict(each.set), "env": dict(each.env), "steps": steps_of(each, fixes(rule)),
+             "cost": each.cost, "safe": each.safe, "proof": each.proof}
             for each in with_upgrade(rule)
         ]  # fmt: skip
         more = {"page": pages.rule_page(rule, base), "references": list(rule.references), "remedies": remedies}

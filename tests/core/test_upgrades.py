@@ -9,7 +9,7 @@ import pytest
 from app.core.diagnosis import Diagnosis
 from app.core.invalid import Problem
 from app.core.rules import rule_from
-from app.core.upgrades import steps_of, with_upgrade
+from app.core.upgrades import fixes, steps_of, with_upgrade
 from app.knowledge import Base, load
 from app.report import to_json
 
@@ -39,8 +39,10 @@ def test_a_rule_that_was_fixed_offers_the_upgrade_last() -> None:
     assert [each.title for each in others] == ["Mend"]
     assert upgrade.title == "Upgrade to SGLang 0.5.14 or later"
     assert not upgrade.safe
-    assert steps_of(upgrade, rule) == 'Run `pip install --upgrade "sglang>=0.5.14"` in the engine\'s environment.'
-    assert steps_of(others[0], rule) == "Mend it."
+    assert (
+        steps_of(upgrade, fixes(rule)) == 'Run `pip install --upgrade "sglang>=0.5.14"` in the engine\'s environment.'
+    )
+    assert steps_of(others[0], fixes(rule)) == "Mend it."
 
 
 def test_a_remedy_of_its_own_words_takes_its_place() -> None:
@@ -48,11 +50,21 @@ def test_a_remedy_of_its_own_words_takes_its_place() -> None:
     rule = rule_from(data(fixed_in={"flashinfer": "0.6.12"}, remedies=own), [])
     assert rule is not None
     (upgrade,) = with_upgrade(rule)
-    steps = steps_of(upgrade, rule, {"flashinfer": "0.6.3"})
+    steps = steps_of(upgrade, fixes(rule), {"flashinfer": "0.6.3"})
     assert steps is not None
     assert '"flashinfer-python>=0.6.12"' in steps
     assert "(here is 0.6.3)" in steps
     assert steps.endswith("It is another operator there.")
+
+
+def test_another_engines_fix_is_nothing_to_this_one() -> None:
+    own = [{"title": "Upgrade vLLM", "upgrade": True}, {"title": "Mend", "do": "Mend it."}]
+    rule = rule_from(data(fixed_in={"vllm": "0.15.1"}, remedies=own), [])
+    assert rule is not None
+    assert fixes(rule, "sglang") == {}
+    assert [each.title for each in with_upgrade(rule, "sglang")] == ["Mend"]
+    assert [each.title for each in with_upgrade(rule, "vllm")] == ["Upgrade vLLM", "Mend"]
+    assert [each.title for each in with_upgrade(rule)] == ["Upgrade vLLM", "Mend"]
 
 
 def test_in_a_container_it_is_the_image() -> None:
@@ -71,7 +83,7 @@ def test_in_a_container_it_is_the_image() -> None:
         "m",
     ]
     assert (
-        steps_of(with_upgrade(rule)[-1], rule, {}, argv)
+        steps_of(with_upgrade(rule)[-1], fixes(rule), {}, argv)
         == "Start from the image lmsysorg/sglang:v0.5.14 or a later one."
     )
 
@@ -79,7 +91,7 @@ def test_in_a_container_it_is_the_image() -> None:
 def test_what_pip_does_not_install_is_only_named() -> None:
     rule = rule_from(data(fixed_in={"rocm": "7.2.1"}), [])
     assert rule is not None
-    assert steps_of(with_upgrade(rule)[-1], rule) == "Install ROCm 7.2.1 or later."
+    assert steps_of(with_upgrade(rule)[-1], fixes(rule)) == "Install ROCm 7.2.1 or later."
 
 
 def test_an_upgrade_to_nowhere_is_a_problem() -> None:
