@@ -27,10 +27,10 @@ from .core.rules import Rule, When
 if TYPE_CHECKING:
     from .core.engines import Engine
     from .core.flags import FlagTable
-    from .core.invalid import Problem
     from .core.knobs import Knob
     from .core.lookup import Lookup
     from .core.scan import Literals
+    from .rulefiles import Located
 
 MARKERS = (
     "Traceback (most recent call last)", "Error: ", "Exception: ", "exc.Unsupported", "terminate called after", "  what():  ",
@@ -46,20 +46,6 @@ MOST_BASES = 8
 """Caches that are kept: of several versions and rule directories."""
 MOST_PATTERNS = 20_000
 """When more than this have gathered over the versions of the rules, they are gathered anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Located:
-    """A problem with its place: `file:line`, the path inside the file, the reason, what would be right."""
-
-    file: Path
-    line: int
-    problem: Problem
-
-    def __str__(self) -> str:
-        path = ".".join(str(part) for part in self.problem.path)
-        remedy = f" ({self.problem.remedy})" if self.problem.remedy else ""
-        return f"{self.file}:{self.line}: {path + ': ' if path else ''}{self.problem.reason}{remedy}"
 
 
 @dataclass(repr=False)
@@ -210,8 +196,10 @@ def keep_patterns() -> None:
 
 def check(directories: Sequence[Path] = ()) -> list[Located]:
     """Every problem in the shipped rules and in `directories`, in file order; empty when all is well."""
+    from .rulefiles import parse
+
     problems: list[Located] = []
-    _read_all(_read(_paths([shipped_rules(), *directories])), problems)
+    parse(_read(_paths([shipped_rules(), *directories])), problems)
     return problems
 
 
@@ -253,7 +241,7 @@ def _digest(off: frozenset[str], parts: Iterable[bytes]) -> str:
     """A name for the rules that `parts` make, without those that are `off`, read by this program on this machine."""
     digest = hashlib.blake2b(digest_size=16)
     code = Path(__file__)
-    for part in (code, *sorted((code.parent / "core").glob("*.py"))):
+    for part in (code, code.with_name("rulefiles.py"), *sorted((code.parent / "core").glob("*.py"))):
         digest.update(_stamp(part))
     digest.update(f"{__version__} {sys.version} {sorted(off)} {_cpu()}".encode())
     for text in parts:
@@ -301,10 +289,8 @@ def _link(link: Path, place: Path) -> None:
 
 def _store(place: Path, base: Base) -> bool:
     """Keeps the base there; whether that could be done."""
-    from .core.engines import remember_literals
     from .core.lookup import lookup
 
-    remember_literals(base.literals_of)
     base.stored = base.literals.dump()
     twin = Base(**{name: getattr(base, name) for name in (
         "ways", "triggers", "marks", "loose", "strings", "packed", "sources", "engines", "launches", "literals_of",
@@ -338,9 +324,10 @@ def _write(place: Path, what: Any) -> bool:
 
 def _compile(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Base:
     from .core.literals import is_scanned, required_literals
+    from .rulefiles import parse
 
     problems: list[Located] = []
-    rules, engines, launches, breaks = _read_all(files, problems)
+    rules, engines, launches, breaks = parse(files, problems)
     kept = {name: pair for name, pair in rules.items() if name not in off}
     strings: dict[str, int] = {marker: place for place, marker in enumerate(MARKERS)}
 
@@ -386,148 +373,3 @@ def _compile(files: Sequence[tuple[Path, bytes]], off: frozenset[str]) -> Base:
         packed_breaks=pickle.dumps(breaks),
         problems=tuple(problems),
     )
-
-
-def _read_all(
-    files: Sequence[tuple[Path, bytes]], problems: list[Located]
-) -> tuple[
-    dict[str, tuple[Rule, str]], list[Engine], dict[str, tuple[dict[str, Knob], FlagTable | None]], dict[str, str]
-]:
-    """Rules by id with their file, engines, per engine its knobs and flag table, and the graph-break numbers.
-
-    Problems are added, never raised.
-    """
-    import json
-
-    from .core.engines import engine_from
-    from .core.flags import table_from
-    from .core.invalid import Problem
-    from .core.knobs import knobs_from
-    from .core.rules import rule_from
-
-    rules: dict[str, tuple[Rule, str]] = {}
-    engines: list[Engine] = []
-    launches: dict[str, tuple[dict[str, Knob], FlagTable | None]] = {}
-    breaks: dict[str, str] = {}
-    for path, raw in files:
-        found: list[Problem] = []
-        if path.suffix == ".json":
-            try:
-                data = json.loads(raw)
-            except ValueError as error:
-                problems.append(Located(path, getattr(error, "lineno", 1), Problem((), f"not JSON: {error}")))
-                continue
-        else:
-            data = _yaml(path, raw, problems)
-            if data is None:
-                continue
-        parts = path.parts
-        if "engines" in parts[-3:-1] or parts[-2] == "engines":
-            if path.stem == "graph_breaks":
-                breaks = {str(text): str(number) for text, number in data["breaks"].items()}
-            elif path.stem in ("engine", "libraries"):
-                engine = engine_from(data, found)
-                if engine is not None:
-                    engines.append(engine)
-            else:
-                knobs, table = launches.get(parts[-2], ({}, None))
-                if path.stem == "knobs":
-                    knobs = knobs_from(data, found)
-                elif path.stem == "flags":
-                    table = table_from(data, found)
-                else:
-                    found.append(Problem((), f"{path.name} is not known here", "engine.yaml, knobs.yaml or flags.json"))
-                launches[parts[-2]] = (knobs, table)
-        else:
-            rule = rule_from(data, found)
-            if rule is not None and not found:
-                if rule.key != path.stem or rule.area != path.parent.name:
-                    found.append(Problem(("id",), f"{rule.id} does not stand in {rule.id}.yaml", "rename one of them"))
-                rules[rule.id] = (rule, str(path))
-        problems += [Located(path, _line_of(path, raw, problem.path), problem) for problem in found]
-    for rule, source in rules.values():
-        for other in rule.supersedes:
-            if not other.endswith("/*") and other not in rules:
-                place = Path(source)
-                line = _line_of(place, place.read_bytes(), ("supersedes",))
-                problems.append(Located(place, line, Problem(("supersedes",), f"there is no rule {other}")))
-    known = {one.name for engine in engines for one in engine.advice}
-    for rule, source in rules.values():
-        for name, _ in rule.advice:
-            if name not in known:
-                place = Path(source)
-                line = _line_of(place, place.read_bytes(), ("advice", name))
-                reason = f"no engine file knows advice named {name!r}"
-                problems.append(Located(place, line, Problem(("advice", name), reason, ", ".join(sorted(known)))))
-    return rules, engines, launches, breaks
-
-
-_loader: Any = None
-
-
-def _yaml(path: Path, raw: bytes, problems: list[Located]) -> Any:
-    """A YAML file as data, with 1.2 booleans (true/false only, so that `on`, `off`, `yes` and `no` stay words)."""
-    import yaml
-
-    from .core.invalid import Problem
-
-    try:
-        return yaml.load(raw, Loader=_yaml_loader())
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        reason = getattr(error, "problem", None) or str(error)
-        problems.append(Located(path, mark.line + 1 if mark else 1, Problem((), f"not YAML: {reason}")))
-    except UnicodeDecodeError as error:
-        problems.append(Located(path, 1, Problem((), f"not UTF-8: {error}")))
-    return None
-
-
-def _yaml_loader() -> Any:
-    global _loader
-    if _loader is None:
-        import re
-
-        import yaml
-
-        parent: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-        class Loader(parent):  # type: ignore[misc]
-            pass
-
-        Loader.yaml_implicit_resolvers = {
-            first: [(tag, pattern) for tag, pattern in row if tag not in (
-                "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:float")]
-            for first, row in parent.yaml_implicit_resolvers.items()
-        }  # fmt: skip
-        Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
-        number = re.compile(r"^[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?$")
-        Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
-        _loader = Loader
-    return _loader
-
-
-def _line_of(path: Path, raw: bytes, inside: tuple[str | int, ...]) -> int:
-    """The line on which the thing at `inside` stands (1 when it cannot be told)."""
-    if path.suffix == ".json":
-        return 1
-    import yaml
-
-    try:
-        node: Any = yaml.compose(raw, Loader=_yaml_loader())
-    except yaml.YAMLError:
-        return 1
-    line = 1
-    for part in inside:
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                if key.value == str(part):
-                    line, node = key.start_mark.line + 1, value
-                    break
-            else:
-                return line
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-        else:
-            break
-    return line

@@ -30,22 +30,6 @@ VERSION_GROUPS = ("version", "torch", "flashinfer", "nccl", "transformers", "tri
                   "python")  # fmt: skip
 
 
-_LITERALS: dict[str, tuple[str, ...]] = {}
-
-
-def literals_of(pattern: str) -> tuple[str, ...]:
-    """The pattern's required literals, read off it at most once."""
-    known = _LITERALS.get(pattern)
-    if known is None:
-        known = _LITERALS[pattern] = required_literals(pattern)
-    return known
-
-
-def remember_literals(known: Mapping[str, tuple[str, ...]]) -> None:
-    """Take literals (pattern to literals) that were worked out earlier: reading them off again costs a start 0.1 s."""
-    _LITERALS.update(known)
-
-
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """A regular expression that is searched in a line's text (the engine's prefix is already off)."""
@@ -55,7 +39,7 @@ class Pattern:
     @property
     def literals(self) -> tuple[str, ...]:
         """Of these strings one stands in every line that matches; never empty in a file without problems."""
-        return literals_of(self.match)
+        return required_literals(self.match)
 
     def search(self, text: str) -> Any:
         """The first match, or None; lines without any of the literals never reach the regular expression."""
@@ -253,7 +237,7 @@ class _Reading:
         except regex.error as error:
             self.say(f"is not a regular expression: {error}", "", *at)
             return None
-        if needs_literal and not literals_of(pattern):
+        if needs_literal and not required_literals(pattern):
             self.say(
                 "has no literal text of 5 characters or more that every match contains, so no scanner can look for it",
                 "write out part of the line; do not ignore case there",

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from re import _parser as parser  # type: ignore[attr-defined]
 from re._constants import LITERAL  # type: ignore[import-not-found]
 from typing import Any
@@ -75,7 +74,19 @@ _Piece = _Strings | _Gap
 _EMPTY: _Strings = frozenset(("",))
 
 
-@cache
+_KNOWN: dict[str, tuple[str, ...]] = {}
+
+
+def known_literals() -> Mapping[str, tuple[str, ...]]:
+    """What was read off patterns so far."""
+    return _KNOWN
+
+
+def remember(known: Mapping[str, tuple[str, ...]]) -> None:
+    """Take literals (pattern to literals) that were worked out elsewhere: reading them off again costs a start 0.1 s."""
+    _KNOWN.update(known)
+
+
 def required_literals(pattern: str) -> tuple[str, ...]:
     """Strings (sorted, case as written, no line breaks) of which at least one occurs in every match of `pattern`.
 
@@ -83,6 +94,13 @@ def required_literals(pattern: str) -> tuple[str, ...]:
     syntax that only `regex` knows. Lookarounds, anchors and comments count as nothing; optional parts and alternatives
     give several strings. The longest string wins over the most frequent place: rare beats early.
     """
+    known = _KNOWN.get(pattern)
+    if known is None:
+        known = _KNOWN[pattern] = _read_off(pattern)
+    return known
+
+
+def _read_off(pattern: str) -> tuple[str, ...]:
     if _FOREIGN.search(pattern):
         return ()
     plain = pattern if "(?P=" in pattern or "(?(" in pattern else _NAMED_GROUP.sub(_anonymous, pattern)
