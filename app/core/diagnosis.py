@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 from .deaths import goes_on
 from .facts import NO_DATA, Facts
 from .lines import Line
+from .literals import remember
 from .records import Record, Records
 from .scan import Scan, Segment
 from .text import reader_of
@@ -103,12 +104,10 @@ class Diagnosis:
     ) -> None:
         """`knowledge` is app.knowledge.Base; argv, versions (package to version), gpu ("sm120") and the engine's release are
         told where the log does not carry them and win over what it says."""
-        from .engines import remember_literals
-
         self._knowledge = knowledge
         self._argv = argv
         self._told: dict[str, Any] = {"argv": argv, "versions": versions, "gpu": gpu, "release": release}
-        remember_literals(knowledge.literals_of)
+        remember(knowledge.literals_of)
         self._reader = reader_of(knowledge.engines)
         self._records = Records()
         self._scan = Scan(knowledge.literals, lambda: self._records.wants_more, knowledge.quiet, knowledge.always)
