@@ -162,6 +162,19 @@ def test_why_it_was_not_another_cause(tmp_path: Path, opened: Opened) -> None:
         page.locator(".row.marked").wait_for()
 
 
+def test_what_the_log_itself_advises_is_judged(tmp_path: Path, opened: Opened) -> None:
+    argv = engine(tmp_path, [scene(STORY, exit=-9)], PIECEWISE, port=free_port())
+    with serving(tmp_path, [argv]) as running:
+        page = opened.page(running.url)
+        page.locator(".verdict .chip.sure", has_text="Confirmed").wait_for()
+        printed = page.locator(".verdict details", has_text="What the log itself advises")
+        printed.locator("summary").click()
+        hint = printed.locator("li", has_text="allow_in_graph")
+        hint.get_by_text("does not help here").wait_for()
+        hint.get_by_role("button").click()
+        page.locator(".row.marked").wait_for()
+
+
 def test_a_failure_that_no_rule_names_is_shown_as_facts(tmp_path: Path, opened: Opened) -> None:
     log = tmp_path / "unknown.log"
     log.write_text(UNKNOWN)
