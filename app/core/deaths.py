@@ -228,8 +228,11 @@ def said(text: str) -> list[Form]:
     return [form for form in FORMS if any(mark in text for mark in form.marks)]
 
 
-def begins(lines: Sequence[Line], place: int, forms: Sequence[Form]) -> Dying | None:
-    """The death that begins with the line at `place`, if one does; `forms` are those that were `said` in the lines."""
+def begins(lines: Sequence[Line], place: int, forms: Sequence[Form], alone: bool = True) -> Dying | None:
+    """The death that begins with the line at `place`, if one does; `forms` are those that were `said` in the lines.
+
+    `alone` tells that no exception is being read there, whose message the line could belong to.
+    """
     line = lines[place]
     text = line.text
     if line.level == "F" and line.prefixed and _pattern(SOURCE).search(line.source):
@@ -242,7 +245,7 @@ def begins(lines: Sequence[Line], place: int, forms: Sequence[Form]) -> Dying | 
             continue
         if form.confirmed is None or _confirmed(form.confirmed, lines, place):
             return Dying(form, line, found.groupdict())
-        if form is LAST_ERROR and not any(after.text for after in lines[place + 1 :]):
+        if form is LAST_ERROR and (alone or not any(after.text for after in lines[place + 1 :])):
             return Dying(form, line, found.groupdict(), last_only=True)
     return None
 

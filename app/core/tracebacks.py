@@ -159,7 +159,8 @@ def _parse(lines: list[Line], forms: Sequence[deaths.Form]) -> Iterator[Raised]:
                 continue
             yield from _dead(dying, lines[place:])
             dying = None
-        if (dying := deaths.begins(lines, place, forms)) is not None:
+        alone = not (now.headed or now.type or now.frames)
+        if (dying := deaths.begins(lines, place, forms, alone)) is not None:
             yield from _done(now)
             now, handled, died = _Open(), False, True
             continue

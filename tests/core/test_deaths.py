@@ -365,6 +365,16 @@ def test_an_error_that_something_follows_ended_nothing() -> None:
     assert diagnosis.status().state == "starting"
 
 
+def test_an_error_in_the_message_of_an_exception_belongs_to_it() -> None:
+    text = 'Traceback (most recent call last):\n  File "/x/a.py", line 1, in f\nRuntimeError: the child says\nError: no model\nand ends'
+    assert [(item.type, item.message) for item in read(text)] == [
+        ("RuntimeError", "the child says\nError: no model\nand ends")
+    ]
+    assert [(item.type, item.message, item.last_only) for item in read("Error: no model\nexit status 1")] == [
+        ("Error", "no model", True)
+    ]
+
+
 def test_a_thread_of_java_need_not_end_the_server() -> None:
     log = (
         'Exception in thread "worker-1" java.lang.IllegalArgumentException: Invalid model URL: x\n\tat A.f(A.java:1)\n'
