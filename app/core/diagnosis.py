@@ -30,11 +30,17 @@ State = Literal["starting", "ready", "crashed", "stalled", "stopped"]
 FATAL = re.compile(
     r"hit an exception|failed to start|Engine core initialization failed|Received sigquit|Initialization failed"
     r"|Failed to initialize executor|terminate called|Fatal Python error|exiting due to|scheduler died|scheduler is dead"
+    r"|encountered a fatal error|died unexpectedly|EngineDeadError"
 )
 STOPPED = re.compile(
     r"^(?:INFO:\s+)?(?:Shutting down|Application shutdown complete|Finished server process)|^KeyboardInterrupt$"
     r"|SIGTERM received|Received SIGTERM|Gracefully exiting"
 )
+SERVED = re.compile(
+    r'"POST \S+ HTTP/[\d.]+" 200(?: OK)?\s*$|^(?:Decode|Prefill) batch[ ,.]|Avg (?:prompt|generation) throughput: '
+    r"|^srv +log_server_r: (?:done )?request: POST .* 200$"
+)
+"""What a server prints while it answers requests."""
 VOLATILE = re.compile(r"0x[0-9a-f]+|\d+|/[\w./-]+/|'[^']{40,}'")
 
 
@@ -127,6 +133,7 @@ class Diagnosis:
         self._over = False
         self._passing = False
         self._lively = 0
+        self._served = 0
         self._exceptions: list[tuple[bool, Raised]] = []
         self._known: dict[str, int] = {}
         self._context: dict[int, str] = {}
@@ -193,6 +200,8 @@ class Diagnosis:
             self._lively = line.number
         if line.text:
             self._last = line
+            if self._facts.ready is not None and SERVED.search(line.text):
+                self._served = line.number
             if len(self._context) < 4000:
                 self._context[line.number] = line.text[:500]
             if FATAL.search(line.text):
@@ -215,7 +224,7 @@ class Diagnosis:
     def _news(self, matcher: Matcher, early: bool) -> list[News]:
         """The verdicts that hold by now and were not told yet. What a later line could still take back is not told."""
         out: list[News] = []
-        for verdict in matcher.judge(self._facts, Situation(last_line=self._last.number if self._last else 0)):
+        for verdict in matcher.judge(self._facts, self._situation()):
             rule = verdict.rule
             if rule.id in self._known or verdict.revocable:
                 continue
@@ -247,8 +256,7 @@ class Diagnosis:
         """What is known now; `idle` is how long the log has been silent, in seconds."""
         ahead = self._look_ahead()
         matcher, facts = ahead.matcher, self._facts
-        last = self._last.number if self._last else 0
-        situation = Situation(self._exit, idle, last)
+        situation = self._situation(idle, ahead.raised)
         verdicts = tuple(matcher.judge(facts, situation))
         chosen = self._exception(verdicts, ahead.raised)
         state = self._state(verdicts, chosen, idle)
@@ -259,6 +267,11 @@ class Diagnosis:
             state, facts, verdicts, chosen, fingerprint(chosen), tuple(self._earlier), self._scan.last_line,
             tuple(argv) if argv else None, context, lambda: matcher.why_not(facts, situation),
         )  # fmt: skip
+
+    def _situation(self, idle: float = 0.0, pending: Sequence[tuple[bool, Raised]] = ()) -> Situation:
+        last = self._last.number if self._last else 0
+        raised = max((item.number for _, item in (*self._exceptions, *pending) if not item.handled), default=0)
+        return Situation(self._exit, idle, last, self._served, self._fatal, raised)
 
     def _summary(self) -> Earlier:
         status = self.status()

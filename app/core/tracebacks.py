@@ -42,6 +42,12 @@ NATIVE = re.compile(
 )
 """Which library a native source file belongs to."""
 STDLIB = re.compile(r"/lib/python3\.\d+/|<frozen ")
+SERVING = re.compile(
+    r"fastapi/routing\.py in (?:app|run_endpoint_function)$"
+    r"|entrypoints/(?:openai|anthropic|pooling|serve|generate)/(?:\w+/){0,3}\w*serving\w*\.py in "
+    r"_?(?:create_|handle_|preprocess|render|chat_completion_|completion_|generate|process_|convert_|tokenize)\w*$"
+)
+"""Frames of what answers one request: the web framework's, and the engines' own handlers."""
 MESSAGE_LINES = 400
 GOES_ON = ("W", "I", "D")
 """The levels of a line whose writer goes on after it: a traceback logged as a warning ended nothing."""
@@ -104,7 +110,8 @@ def exceptions(record: Record) -> list[Raised]:
     if not record.traceback and not record.headless and not _looks_raised(record, forms):
         return []
     raised = list(_parse(record.lines, forms))
-    if any(REQUEST.search(line.text) for line in record.lines[:4]):
+    answering = any(REQUEST.search(line.text) for line in record.lines[:4])
+    if answering or any(SERVING.search(str(frame)) for item in raised for frame in item.frames):
         raised = [item._replace(request=True) for item in raised]
     if any(item.type == "Fatal Python error" for item in raised):  # the same crash, with Python's frames
         raised = [item for item in raised if not deaths.is_signal(item.type)]

@@ -1,7 +1,7 @@
 """Records and facts in, verdicts out; and for every rule that came near, the condition that failed.
 
 There are no scores. Among the causes found in a start the earliest in the log wins, unless one rule says of another that it
-says less (`supersedes`). What happened before a server became ready did not stop it.
+says less (`supersedes`). What happened before a server became ready did not stop it, nor what one request of a ready server met.
 """
 
 from __future__ import annotations
@@ -78,10 +78,13 @@ class Match(NamedTuple):
     phase: str
     evidence: tuple[Evidence, ...]
     names: Mapping[str, str]
+    since: int = 0
+    """The first line of the record, and the last one."""
     until: int = 0
-    """The last line of the record."""
     warned: bool = False
     """Its decisive line was logged as a warning or less: whoever wrote it went on."""
+    request: bool = False
+    """It was raised while a request was answered."""
 
 
 class Situation(NamedTuple):
@@ -92,6 +95,12 @@ class Situation(NamedTuple):
     idle: float = 0.0
     last_line: int = 0
     """The last line that was handed on and says anything."""
+    served: int = 0
+    """The last line in which a ready server is at its work."""
+    fatal: int = 0
+    """The last line that says that something ended for good."""
+    raised: int = 0
+    """The last exception that nobody said to be handled."""
 
 
 class Verdict(NamedTuple):
@@ -238,6 +247,15 @@ class Matcher:
             return f"the server became ready afterwards (line {view.ready})"
         if when.ready is True and (view.ready is None or match.number < view.ready):
             return "ready: the server was not ready before this"
+        cause = self.knowledge.rule(match.rule).role == "cause"
+        ended = max(situation.fatal, situation.raised) >= match.since or bool(situation.exit)
+        if cause and match.warned and not ended and not (when.seen or when.last or when.idle):
+            return "its line was logged as a warning or less, and nothing ended"
+        if view.ready is not None and match.number > view.ready and situation.fatal < match.since:
+            if match.request and cause:
+                return f"the server was ready (line {view.ready}): one request failed, not the server"
+            if situation.served > match.until:
+                return f"the server was ready and went on with its work (line {situation.served})"
         if when.ready is False and view.ready is not None:
             return "ready: the server did become ready"
         return facts_against(when, view)
@@ -338,8 +356,8 @@ def _match(
     if when.last and not search(when.last, record.lines[-1].text):
         return f"last: the record does not end with {when.last!r}"
     return Match(
-        rule, when, numbers[0], record.rank, phase, tuple(evidence), names, record.lines[-1].number,
-        _warned(record, numbers[0]),
+        rule, when, numbers[0], record.rank, phase, tuple(evidence), names, record.lines[0].number, record.lines[-1].number,
+        _warned(record, numbers[0]), bool(raised) and all(item.request for item in raised),
     )  # fmt: skip
 
 

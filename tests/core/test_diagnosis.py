@@ -115,3 +115,57 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 ha
 """
     status = explain_bytes([log], base)
     assert (status.state, status.cause) == ("ready", None)
+
+
+READY = """\
+[2026-06-01 06:42:10] server_args=ServerArgs(model_path='m', port=30000)
+[2026-06-01 06:43:10] The server is fired up and ready to roll!
+"""
+REQUEST = """\
+[2026-06-01 06:50:00] INFO:     10.0.0.9:50156 - "POST /v1/chat/completions HTTP/1.1" 500 Internal Server Error
+[2026-06-01 06:50:00] ERROR:    Exception in ASGI application
+Traceback (most recent call last):
+  File "/opt/v/lib/python3.12/site-packages/fastapi/routing.py", line 212, in run_endpoint_function
+    return await dependant.call(**values)
+  File "/opt/v/lib/python3.12/site-packages/sglang/srt/utils/common.py", line 800, in load_video
+    from decord import VideoReader
+ModuleNotFoundError: No module named 'decord'
+"""
+SCHEDULER = """\
+[2026-06-01 06:50:00] Scheduler hit an exception: Traceback (most recent call last):
+  File "/opt/v/lib/python3.12/site-packages/sglang/srt/managers/scheduler.py", line 2500, in run_scheduler_process
+    scheduler.event_loop_normal()
+  File "/opt/v/lib/python3.12/site-packages/sglang/srt/layers/foo.py", line 8, in forward
+    import decord
+ModuleNotFoundError: No module named 'decord'
+"""
+
+
+def explain_log(log: str, base: Base) -> Status:
+    return explain_bytes([log.encode()], base)
+
+
+def test_what_one_request_of_a_ready_server_met_is_no_cause(base: Base) -> None:
+    status = explain_log(READY + REQUEST, base)
+    assert (status.state, status.cause) == ("ready", None)
+    assert any("one request failed" in near.failed for near in status.why_not())
+
+
+def test_a_ready_server_that_works_on_outlived_what_came_before(base: Base) -> None:
+    printed = SCHEDULER.replace("Scheduler hit an exception", "Prefetching went wrong")
+    assert explain_log(READY + printed, base).cause is not None, "nothing tells that it went on"
+    status = explain_log(READY + printed + "[2026-06-01 06:50:01] Decode batch, #running-req: 1, #token: 12\n", base)
+    assert (status.state, status.cause) == ("ready", None)
+
+
+def test_a_ready_server_whose_engine_ends_has_a_cause_though_other_ranks_work_on(base: Base) -> None:
+    status = explain_log(
+        READY + SCHEDULER + "[2026-06-01 06:50:01 DP1] Decode batch, #running-req: 1, #token: 12\n", base
+    )
+    assert (status.state, status.cause is not None) == ("crashed", True)
+
+
+def test_what_was_logged_as_a_warning_is_no_cause_by_itself(base: Base) -> None:
+    line = "02-20 10:10:15 [x.py:1] NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)\n"
+    assert explain_log(f"WARNING {line}", base).cause is None
+    assert explain_log(f"ERROR {line}", base).cause is not None
