@@ -362,7 +362,8 @@ def _match(
 
 
 def _warned(record: Record, number: int) -> bool:
-    return any(line.number == number and line.level in GOES_ON for line in record.lines)
+    # Kubernetes and container runtimes (Go) tell of others: what they note as information may be another's end.
+    return any(line.number == number and line.level in GOES_ON and ".go:" not in line.source for line in record.lines)
 
 
 def _remember(names: dict[str, str], found: Any) -> None:
