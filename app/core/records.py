@@ -16,8 +16,14 @@ from .lines import Line
 
 HEADER = "Traceback (most recent call last)"
 FRAME = re.compile(r'[\s|+-]*File "[^"\n]+", line \d+, in ')
-HANDLED = re.compile(r"Exception ignored in|Exception in thread|WON'T CONVERT|Error in atexit|Error in sys\.excepthook")
-"""What Python or torch say before a traceback that they go on after."""
+HANDLED = re.compile(
+    r"Exception ignored in|Exception in thread|WON'T CONVERT|Error in atexit|Error in sys\.excepthook"
+    # vLLM, SGLang
+    r"|NVLink detection failed\. This is normal|XGMI detection failed|Error when (?:compiling|parsing AST of) Jinja template"
+    r"|ST projector loading failed|Failed to collect (?:processor kwargs|TPU information)|Error saving model info cache"
+    r"|Will delay [\d.]+s and retry|Continuing without (?:metrics|admin)|sweep failed, continuing startup|using eager fallback"
+)
+"""What is said before a traceback that Python, torch or the engine goes on after."""
 REQUEST = re.compile(r"Exception in ASGI application")
 """What a web server says before the traceback of one request."""
 INTRO = re.compile(f"{HANDLED.pattern}|{REQUEST.pattern}")

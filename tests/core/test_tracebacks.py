@@ -184,6 +184,19 @@ RuntimeError: no GPU
     assert [(item.type, item.request) for item in raised] == [("KeyError", True), ("RuntimeError", False)]
 
 
+def test_what_an_engine_says_that_it_goes_on_after_is_handled() -> None:
+    raised = read("""
+retry() failed once (0th try, maximum 30 retries). Will delay 1.20s and retry. Error: [Errno 24] Too many open files
+Traceback (most recent call last):
+  File "/opt/app/x.py", line 3, in retry
+OSError: [Errno 24] Too many open files
+Traceback (most recent call last):
+  File "/opt/app/y.py", line 9, in main
+RuntimeError: no GPU
+""")
+    assert [(item.type, item.handled) for item in raised] == [("OSError", True), ("RuntimeError", False)]
+
+
 def test_an_exception_group_gives_its_members() -> None:
     assert [
         kind
