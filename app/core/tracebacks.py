@@ -48,6 +48,8 @@ SERVING = re.compile(
     r"_?(?:create_|handle_|preprocess|render|chat_completion_|completion_|generate|process_|convert_|tokenize)\w*$"
 )
 """Frames of what answers one request: the web framework's, and the engines' own handlers."""
+ACTOR = re.compile(r"^\[address=[^\]\n]{1,200}, pid=\d+\] ?")
+"""What Xinference's actors put before the message of an exception that they hand on."""
 MESSAGE_LINES = 400
 GOES_ON = ("W", "I", "D")
 """The levels of a line whose writer goes on after it: a traceback logged as a warning ended nothing."""
@@ -149,7 +151,7 @@ class _Open:
         if not self.type and not self.frames:
             return None
         number = self.number or self.frames[-1].number
-        message = "\n".join(self.message).rstrip()
+        message = ACTOR.sub("", "\n".join(self.message).rstrip())
         complete = self.headed and bool(self.type)
         return Raised(self.type, message, tuple(self.frames), number, self.handled, complete)
 

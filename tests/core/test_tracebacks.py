@@ -197,6 +197,15 @@ RuntimeError: no GPU
     assert [(item.type, item.handled) for item in raised] == [("OSError", True), ("RuntimeError", False)]
 
 
+def test_the_address_of_an_actor_is_no_part_of_the_message() -> None:
+    assert shapes("""
+Traceback (most recent call last):
+  File "/env/site-packages/xinference/model/llm/transformers/core.py", line 10, in load
+    import auto_gptq
+ModuleNotFoundError: [address=0.0.0.0:41241, pid=112] No module named 'auto_gptq'
+""") == [("ModuleNotFoundError", "No module named 'auto_gptq'", 1)]
+
+
 def test_an_exception_group_gives_its_members() -> None:
     assert [
         kind
