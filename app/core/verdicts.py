@@ -245,17 +245,22 @@ class Matcher:
             return f"last: the log goes on to line {situation.last_line}"
         if view.ready is not None and match.number < view.ready and when.ready is None:
             return f"the server became ready afterwards (line {view.ready})"
-        if when.ready is True and (view.ready is None or match.number < view.ready):
+        if when.ready is True and not match.request and (view.ready is None or match.number < view.ready):
             return "ready: the server was not ready before this"
         cause = self.knowledge.rule(match.rule).role == "cause"
         ended = max(situation.fatal, situation.raised) >= match.since or bool(situation.exit)
         if cause and match.warned and not ended and not (when.seen or when.last or when.idle):
             return "its line was logged as a warning or less, and nothing ended"
-        if view.ready is not None and match.number > view.ready and situation.fatal < match.since:
-            if match.request and cause:
-                return f"the server was ready (line {view.ready}): one request failed, not the server"
-            if situation.served > match.until:
-                return f"the server was ready and went on with its work (line {situation.served})"
+        starting = view.ready is None and match.phase
+        if cause and match.request and situation.fatal < match.since and not starting and when.ready is not True:
+            return "it was raised while a request was answered, not during a start-up"
+        if (
+            view.ready is not None
+            and match.number > view.ready
+            and situation.fatal < match.since
+            and situation.served > match.until
+        ):
+            return f"the server was ready and went on with its work (line {situation.served})"
         if when.ready is False and view.ready is not None:
             return "ready: the server did become ready"
         return facts_against(when, view)
