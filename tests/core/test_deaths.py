@@ -356,6 +356,18 @@ def test_while_a_log_grows_only_its_end_tells_what_became_of_a_worker() -> None:
     assert diagnosis.status().state == "crashed"
 
 
+def test_an_empty_line_of_which_only_the_time_is_left_parts_nothing() -> None:
+    text = """2024-03-20T03:25:55.700406269Z Error: Could not download model artifacts
+2024-03-20T03:25:55.700473367Z
+2024-03-20T03:25:55.700493788Z Caused by:
+2024-03-20T03:25:55.700500052Z     0: request error: error trying to connect: tcp connect error: Connection refused (os error 111)
+2024-03-20T03:25:55.700514310Z     1: Connection refused (os error 111)"""
+    status = explained(text)
+    assert status.state == "crashed"
+    assert status.exception is not None
+    assert status.exception.message.startswith("Could not download model artifacts\nCaused by:\n0: request")
+
+
 def test_an_error_that_something_follows_ended_nothing() -> None:
     last = "loading\nError: listen tcp 127.0.0.1:11434: no such device"
     assert explained(last).state == "crashed"
