@@ -62,7 +62,7 @@ class Prefix:
         rank = _rank(groups)
         return Line(
             number, (groups["msg"] or "").rstrip(), rank, groups.get("time") or "", groups.get("source") or "", True,
-            (groups.get("level") or "")[:1],
+            (groups.get("level") or "")[:1].upper(),
         )  # fmt: skip
 
 
