@@ -63,7 +63,7 @@ FORMS = (
     Form(RUST, ("panicked at",), r"thread '(?P<thread>[^']*)' (?:\(\d+\) )?panicked at (?P<path>[^\s'][^']*?):\d+:\d+:?$", more=STOP),
     Form(RUST, ("panicked at",), r"thread '(?P<thread>[^']*)' panicked at '(?P<message>.*)', (?P<path>[^\s'][^']*?):\d+:\d+$"),
     Form(RUST, ("panicked at",), r"thread '(?P<thread>[^']*)' panicked at '(?P<message>.*)$", more=STOP),
-    Form(RUST, ("application panicked",), r"The application panicked \(crashed\)\.$", more=r"(?:Message|Location): |  \S"),
+    Form(RUST, ("application panicked",), r".*?The application panicked \(crashed\)\.$", more=r"(?:Message|Location): |  \S"),
     Form("stack overflow", ("overflowed its stack",), r"thread '[^']*' (?:\(\d+\) )?(?P<message>has overflowed its stack)$",
          more=r"fatal runtime error: "),
     Form("fatal runtime error", ("fatal runtime error",), r"fatal runtime error: (?P<message>.+)$"),

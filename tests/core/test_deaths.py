@@ -67,6 +67,23 @@ note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
 """,
         [("Rust panic", "assertion failed: `(left == right)`\nleft: `1`,\n right: `2`", 2)],
     ),
+    "color-eyre, after what a spinner drew": (
+        """
+\u2819     0.081 s   Starting...The application panicked (crashed).
+Message:  Failed to start llama-server <embedding> with command Command { std: "/opt/tabby/llama-server" "-m" "a.gguf" }: Permission denied (os error 13)
+Location: crates/llama-cpp-server/src/supervisor.rs:84
+
+Backtrace omitted. Run with RUST_BACKTRACE=1 environment variable to display it.
+""",
+        [
+            (
+                "Rust panic",
+                'Message:  Failed to start llama-server <embedding> with command Command { std: "/opt/tabby/llama-server" "-m" "a.gguf" }:'
+                " Permission denied (os error 13)\nLocation: crates/llama-cpp-server/src/supervisor.rs:84",
+                2,
+            )
+        ],
+    ),
     "a panic that cannot unwind": (
         """
 thread 'main' (13593) panicked at a.rs:2:79:
