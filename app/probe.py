@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,8 +70,9 @@ class Parser:
         """The parser as a flag table of one release, for app.core.remedies and app.core.launch; None when it failed."""
         if self.failure is not None:
             return None
-        found = [_flag(self.engine, item) for item in self.flags if not item.get("refused")]
-        return FlagTable(self.engine, (version,), {flag.name: ((0, flag),) for flag in found})
+        found = [flag for item in self.flags if not item.get("refused") for flag in _flags_of(item)]
+        flags: dict[str, tuple[tuple[int, Flag | None], ...]] = {flag.name: ((0, flag),) for flag in found}
+        return FlagTable(self.engine, (version,), flags, flexible=self.engine == "vllm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +139,23 @@ class Probe:
         return body
 
 
-def _flag(engine: str, item: Mapping[str, Any]) -> Flag:
-    """One flag of a parser; argparse counts the `--no-` twin of a pair among its spellings, the table does not."""
+def _flags_of(item: Mapping[str, Any]) -> Iterator[Flag]:
+    """The flags that one action of a parser stands for.
+
+    argparse counts the `--no-` twin of a switch among its spellings, the table does not; a twin that is spelled
+    otherwise (`--disable-x` beside `--enable-x`) is a flag of its own.
+    """
     spellings = [str(text) for text in item["spellings"]]
     arity = item["arity"]
     if arity == "bool":
-        spellings = [text for text in spellings if not text.startswith("--no-")] or spellings
+        own = [text for text in spellings if not text.startswith("--no-")] or spellings
+        twins = [text for text in own if text.startswith("--disable-") and f"--enable-{text[10:]}" in own]
+        arity = "bool" if len(own) < len(spellings) else 0
+        yield from (Flag(text, (text,), str(item["dest"]), 0) for text in twins)
+        spellings = [text for text in own if text not in twins]
     elif isinstance(arity, int) and arity > 1:
         arity = "+"
-    if engine == "vllm":  # it takes underscores for dashes
-        spellings += [twin for text in spellings if (twin := "--" + text[2:].replace("-", "_")) not in spellings]
-    return Flag(
+    yield Flag(
         spellings[0], tuple(spellings), str(item["dest"]), arity, tuple(item.get("choices") or ()),
         bool(item.get("deprecated")), str(item.get("use_instead") or ""), bool(item.get("required")),
     )  # fmt: skip

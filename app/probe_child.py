@@ -221,6 +221,19 @@ def _import(name: str) -> Any:
     return sys.modules[name]
 
 
+def _first(*names: str) -> Any:
+    """The first of these modules that there is; what one raises while it is imported is raised."""
+    from importlib.util import find_spec
+
+    for name in names:
+        try:
+            there = find_spec(name) is not None
+        except ModuleNotFoundError:
+            there = False
+        if there or name == names[-1]:
+            return _import(name)
+
+
 def _parser(engine: str) -> Any:
     import argparse
 
@@ -229,12 +242,11 @@ def _parser(engine: str) -> Any:
         _import("sglang.srt.server_args").ServerArgs.add_cli_args(parser)
         return parser
     if engine == "vllm":
-        make = _import("vllm.entrypoints.openai.cli_args").make_arg_parser
-        try:
-            utils = _import("vllm.utils.argparse_utils")
-        except ImportError:
-            utils = _import("vllm.utils")
-        return make(utils.FlexibleArgumentParser(prog="vllm serve"))
+        utils = _first("vllm.utils.argparse_utils", "vllm.utils")
+        # where it stood up to 0.27, and where it went
+        places = ("openai", "launchers", "common")
+        arguments = _first(*(f"vllm.entrypoints.{place}.cli_args" for place in places))
+        return arguments.make_arg_parser(utils.FlexibleArgumentParser(prog="vllm serve"))
     raise SystemExit("no parser is known for " + engine)
 
 

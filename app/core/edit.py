@@ -188,14 +188,13 @@ class Draft:
                 raise Blocked(f"{self.title} does not take {spelling} {item}: only {', '.join(flag.choices)}")
 
     def _switch_on(self, flag: Flag, spelling: str) -> None:
-        mine = [slot for slot in self.slots if slot.now and slot.now.flag and slot.now.flag.name == flag.name]
+        # A twin with a name of its own (`--disable-x` beside `--enable-x`) writes the same destination: the last one counts.
+        mine = [slot for slot in self.slots if slot.now and _switches(slot.now, flag)]
         last = mine[-1].now if mine else None
         if last is None:
-            last = next(
-                (option for option in reversed(self.fixed) if option.flag and option.flag.name == flag.name), None
-            )
+            last = next((option for option in reversed(self.fixed) if _switches(option, flag)), None)
         negated = spelling not in flag.spellings
-        if last is not None and last.negated == negated:
+        if last is not None and last.flag is not None and last.flag.name == flag.name and last.negated == negated:
             return
         for slot in mine:
             slot.now = None
@@ -262,6 +261,11 @@ class Draft:
         slot = Slot(None, Option(words, flag, words[0], words[1:]))
         end = next((i for i, slot in enumerate(self.slots) if slot.now and slot.now.spelled == "--"), len(self.slots))
         self.slots.insert(end, slot)
+
+
+def _switches(option: Option, flag: Flag) -> bool:
+    """Whether an option switches what `flag` does, on or off."""
+    return option.flag is not None and option.flag.dest == flag.dest and option.flag.arity in (0, "bool")
 
 
 def _written(option: Option) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ Number = tuple[int, ...]
 
 _NUMBER = re.compile(r"\D*(\d+(?:\.\d+)*)")
 _CLAUSE = re.compile(r"(<=|>=|==|!=|<|>)\s*(\d+(?:\.\d+)*)\s*$")
+_LEVEL = re.compile(r"-O[0-3]")
+_LEVELS = "--optimization-level"
 _ARITIES = (0, 1, "?", "*", "+", "bool")
 _RECORD_KEYS = {"from", "absent", "dest", "arity", "spellings", "choices", "deprecated", "use_instead", "required"}
 
@@ -88,34 +90,60 @@ class Release(NamedTuple):
     """What one release's parser takes. `by_spelling` holds every option string, the `--no-` twins too.
 
     `open` means that the list is not complete: a flag that is not in it may still be accepted and is left alone.
+    `flexible` is vLLM's way of reading: underscores count as dashes, and words that begin with -O are its own. With `keys`
+    `--flag.key` sets a key of a flag's JSON.
     """
 
     engine: str
     version: str
     by_spelling: Mapping[str, Flag]
     open: bool = False
+    flexible: bool = False
+    keys: bool = False
 
     def flag(self, spelling: str) -> Flag | None:
         """The flag with exactly this spelling, None when the release has none."""
-        return self.by_spelling.get(spelling)
+        if self.flexible and _LEVEL.fullmatch(spelling) and ("-O" in self.by_spelling or _LEVELS in self.by_spelling):
+            return Flag(spelling, (spelling,), "optimization_level", 0)
+        return self.by_spelling.get(self._plain(spelling))
+
+    def _plain(self, spelling: str) -> str:
+        if not self.flexible or not spelling.startswith("--") or spelling in self.by_spelling:
+            return spelling
+        name, dot, key = spelling.partition(".")
+        return name.replace("_", "-") + dot + key
+
+    def takes_keys(self, spelling: str) -> bool:
+        """Whether this is part of a flag's value in a spelling of its own: `--speculative-config.method`, `-O.level`, `-O3`."""
+        name, dot, _ = spelling.partition(".")
+        return (self.flexible and spelling.startswith("-O")) or bool(self.keys and dot and self.flag(name))
 
     def candidates(self, spelling: str) -> list[str]:
         """What an exact or abbreviated spelling may mean, as argparse resolves it; several mean "ambiguous"."""
+        spelling = self._plain(spelling)
         if spelling in self.by_spelling:
             return [spelling]
-        if self.open or not spelling.startswith("--") or spelling == "--":
+        if self.open or spelling in ("-", "--"):
             return []
-        return sorted(known for known in self.by_spelling if known.startswith(spelling))
+        return sorted(known for known in self.by_spelling if known.startswith(spelling) and known[:2] == spelling[:2])
 
     @classmethod
-    def of(cls, engine: str, version: str, flags: Iterable[Flag], open: bool = False) -> Release:
+    def of(
+        cls,
+        engine: str,
+        version: str,
+        flags: Iterable[Flag],
+        open: bool = False,
+        flexible: bool = False,
+        keys: bool = False,
+    ) -> Release:
         found = list(flags)
         by_spelling = {spelling: flag for flag in found for spelling in flag.spellings}
         for flag in found:
             for spelling in flag.spellings if flag.arity == "bool" else ():
                 if spelling.startswith("--"):
                     by_spelling.setdefault("--no-" + spelling[2:], flag)
-        return cls(engine, version, by_spelling, open)
+        return cls(engine, version, by_spelling, open, flexible, keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +153,8 @@ class FlagTable:
     engine: str
     releases: tuple[str, ...]
     records: Mapping[str, tuple[tuple[int, Flag | None], ...]]
+    flexible: bool = False
+    keys_since: str = "0"
     _made: dict[int, Release] = field(default_factory=dict, compare=False, repr=False)
 
     def for_version(self, version: str) -> Release:
@@ -147,7 +177,13 @@ class FlagTable:
                     current = flag
             if current is not None:
                 flags[current.name] = current
-        made = self._made[position] = Release.of(self.engine, self.releases[position], flags.values())
+        made = self._made[position] = Release.of(
+            self.engine,
+            self.releases[position],
+            flags.values(),
+            flexible=self.flexible,
+            keys=self.flexible and wanted >= number(self.keys_since),
+        )
         return made
 
 
@@ -187,7 +223,9 @@ def table_from(data: object, problems: list[Problem]) -> FlagTable:
         if any(earlier[0] >= later[0] for earlier, later in pairwise(kept)):
             problems.append(Problem(("flags", spelling), "has records out of order", "oldest release first"))
         records[str(spelling)] = kept
-    return FlagTable(str(data.get("engine", "")), tuple(releases), records)
+    flexible = data.get("flexible")
+    keys = str(flexible.get("keys", "0")) if isinstance(flexible, Mapping) else "0"
+    return FlagTable(str(data.get("engine", "")), tuple(releases), records, bool(flexible), keys)
 
 
 def _releases(data: object, problems: list[Problem]) -> list[str]:

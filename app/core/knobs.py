@@ -234,13 +234,13 @@ def _knob(name: str, data: object, problems: list[Problem]) -> Knob | None:
 
 
 def _switch(place: tuple[str | int, ...], data: object, problems: list[Problem]) -> tuple[Spelling, ...]:
-    """`{disabled: --disable-x}`: the value adds that flag, the other value leaves it out."""
+    """`{disabled: --disable-x}`: the value adds that flag, the other value leaves it out; "X|Y" are spellings of releases."""
     if not _mapping(place, data, {"enabled", "disabled"}, problems):
         return ()
     assert isinstance(data, Mapping)
-    on, off = str(data.get("enabled", "")), str(data.get("disabled", ""))
-    enabled = Step((Add((on,), None, off),) if on else (), (off,) if off else ())
-    disabled = Step((Add((off,), None, on),) if off else (), (on,) if on else ())
+    on, off = (tuple(filter(None, str(data.get(value, "")).split("|"))) for value in ("enabled", "disabled"))
+    enabled = Step((Add(on, None, off[0] if off else ""),) if on else (), off)
+    disabled = Step((Add(off, None, on[0] if on else ""),) if off else (), on)
     return (Spelling("", None, (("enabled", enabled), ("disabled", disabled))),)
 
 

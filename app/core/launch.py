@@ -182,7 +182,7 @@ def _read_option(words: Sequence[str], index: int, release: Release) -> Option:
         refusal = ""
         if candidates:
             refusal = f"ambiguous option: {word} could match {', '.join(candidates)}"
-        elif not release.open:
+        elif not release.open and not release.takes_keys(spelled):
             refusal = f"unrecognized arguments: {word}"
         values = (explicit,) if equals else tuple(following)
         own = (word,) if equals else (word, *following)

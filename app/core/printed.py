@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from .advice import evaluate, fill
 from .secrets import mask
+from .upgrades import title_of
 
 if TYPE_CHECKING:
     from .diagnosis import Status
@@ -64,7 +65,7 @@ def _judge(
     version = facts.version or facts.release
     release = table.for_version(version) if table is not None and version else None
     if release is not None and (gone := [flag for flag in _FLAG.findall(text) if not release.candidates(flag)]):
-        return "gone", f"{facts.engine} {version} takes no {' and no '.join(gone)}"
+        return "gone", f"{title_of(facts.engine)} {version} takes no {' and no '.join(gone)}"
     if advice.knob and release is not None and _in_force(knobs.get(advice.knob), advice.to, release, facts):
         return "done", f"{advice.knob} is {advice.to} in this start"
     if verdict is None:

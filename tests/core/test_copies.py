@@ -15,7 +15,13 @@ from app.core.copies import restore
 from app.core.scan import chunks
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
+INDENTED = (
+    "cri-o-189", "flash-attention-1635", "kubernetes-19825", "kubernetes-test-infra-15102", "llama.cpp-22817",
+    "minference-12", "rocm-docker-50", "torchtitan-853", "vllm-23372",
+)  # fmt: skip
 COPIED = {
+    **dict.fromkeys(INDENTED, "what stands before every line taken off"),
+    "seed-oss-10": "colours that were spelt out taken off",
     "intel-arc-pro-b70-inference-cookbook-4": "lines wrapped at 119 signs joined",
     "lib-wrapped-api-fi0.6.4-torch2.9.1-none.indented": "what stands before every line taken off",
     "sglang-5095": "newest first: read from the bottom up",

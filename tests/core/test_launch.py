@@ -327,3 +327,42 @@ def test_argparse_agrees(line: tuple[str, list[str]]) -> None:
                 last = [other for other in options if other.flag and other.flag.dest == option.flag.dest][-1]
                 if last is option:
                     assert getattr(wanted, option.flag.dest) == option.values[0]
+
+
+# ---- vLLM reads its command line in a way of its own
+
+VLLM_TABLE = table_from(
+    json.loads((Path(__file__).parents[2] / "rules" / "engines" / "vllm" / "flags.json").read_text()), []
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "words", "refused"),
+    [
+        ("0.11.0", "--max_model_len 8192 --tensor-parallel-size=2 -tp 2", ""),
+        ("0.11.0", "--enable_prefix_caching --no-enable-prefix-caching --no_enable_prefix_caching", ""),
+        ("0.11.0", "-O3 -O0 -O.level=3 -O=2 --compilation-config.level 3", ""),
+        ("0.13.0", "--compilation-config.pass_config.enable_fusion=true --speculative_config.method ngram", ""),
+        ("0.8.5", "--compilation-config.level 3", "unrecognized arguments: --compilation-config.level"),
+        ("0.8.5", "-O3", ""),
+        ("0.11.0", "--no-such-config.method ngram", "unrecognized arguments: --no-such-config.method"),
+        ("0.17.0", "--swap-space 4", ""),
+        ("0.18.0", "--swap-space 4", "unrecognized arguments: --swap-space"),
+        ("0.18.0", "--swap_space=4", "unrecognized arguments: --swap_space=4"),
+        ("0.12.0", "--attention-backend TRITON_ATTN", "unrecognized arguments: --attention-backend"),
+        ("0.13.0", "--attention-backend TRITON_ATTN", ""),
+        ("0.33.0", "--disable-prefix-caching", ""),
+        ("0.32.0", "--disable-prefix-caching", "unrecognized arguments: --disable-prefix-caching"),
+        ("0.11.0", "--dtype=int8", "invalid choice: 'int8'"),
+    ],
+)
+def test_what_vllm_takes_in_which_release(version: str, words: str, refused: str) -> None:
+    said = check(["vllm", "serve", "m", *shlex.split(words)], VLLM_TABLE.for_version(version))
+    assert (refused in "; ".join(said)) if refused else said == []
+
+
+def test_a_level_of_vllm_is_a_flag_of_its_own() -> None:
+    for version, there in (("0.6.0", False), ("0.11.0", True), ("0.33.0", True)):
+        flag = VLLM_TABLE.for_version(version).flag("-O3")
+        assert (flag is not None and flag.arity == 0) is there
+    assert TABLE.for_version("0.5.9").flag("-O3") is None

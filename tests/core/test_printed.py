@@ -84,7 +84,7 @@ def test_a_flag_that_this_version_lacks_is_gone(base: Base) -> None:
     log = log.replace("--cuda-graph-max-bs to", "--piecewise-cuda-graph-max-tokens to")
     found = advice(base, log, release="0.4.6")
     assert found["set --piecewise-cuda-graph-max-tokens to a smaller value"] == (
-        "gone", "sglang 0.4.6 takes no --piecewise-cuda-graph-max-tokens",
+        "gone", "SGLang 0.4.6 takes no --piecewise-cuda-graph-max-tokens",
     )  # fmt: skip
 
 

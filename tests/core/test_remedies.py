@@ -672,3 +672,41 @@ def test_a_backend_that_is_gone_is_not_written_into_the_json_either() -> None:
 
 def test_a_flag_that_is_required_is_not_taken_out() -> None:
     assert sglang({"model_path": None}, START, "0.5.9").blocked == "SGLang 0.5.9 does not start without --model-path"
+
+
+VLLM_TABLE: FlagTable = table_from(json.loads((ENGINES / "vllm" / "flags.json").read_text()), PROBLEMS)
+
+
+@pytest.mark.parametrize(
+    ("version", "want", "before", "after"),
+    [
+        ("0.32.0", {"prefix_caching": "disabled"}, "", "--no-enable-prefix-caching"),
+        ("0.33.0", {"prefix_caching": "disabled"}, "", "--disable-prefix-caching"),
+        ("0.33.0", {"prefix_caching": "disabled"}, "--enable_prefix_caching", "--disable-prefix-caching"),
+        ("0.13.0", {"attention_backend": "TRITON_ATTN"}, "", ""),
+        ("0.14.0", {"attention_backend": "TRITON_ATTN"}, "", "--attention-backend TRITON_ATTN"),
+        ("0.10.2", {"cuda_graph_max_bs": 16}, "", "--cuda-graph-sizes 16"),
+        ("0.11.1", {"cuda_graph_max_bs": 16}, "", "--max-cudagraph-capture-size 16"),
+        ("0.11.0", {"torch_compile": "disabled"}, "-O3", "-O0"),
+        ("0.11.0", {"max_model_len": 4096}, "--max_model_len=8192", "--max_model_len=4096"),
+    ],
+)
+def test_vllm_in_the_spelling_of_its_release(version: str, want: dict[str, Value], before: str, after: str) -> None:
+    start = "vllm serve m"
+    change = apply(want, shlex.split(f"{start} {before}"), "vllm", version, VLLM, VLLM_TABLE)
+    assert change.blocked is None, change.blocked
+    assert shlex.join(change.argv) == f"{start} {after}".strip()
+
+
+@pytest.mark.parametrize(
+    ("version", "want", "reason"),
+    [
+        ("0.18.0", {"swap_space": 0}, "vLLM 0.18.0 has no --swap-space"),
+        ("0.11.0", {"tokenizer_mode": "hf"}, "vLLM 0.11.0 does not take --tokenizer-mode hf"),
+        ("0.7.0", {"model_impl": "vllm"}, "vLLM 0.7.0 has no --model-impl"),
+    ],
+)
+def test_what_a_release_of_vllm_cannot_take_is_said(version: str, want: dict[str, Value], reason: str) -> None:
+    change = apply(want, shlex.split("vllm serve m"), "vllm", version, VLLM, VLLM_TABLE)
+    assert change.blocked is not None
+    assert change.blocked.startswith(reason)

@@ -6,8 +6,6 @@ tests/engine/stubs stands in for torchvision and sgl_kernel, which SGLang import
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from app.core.launch import check
 from app.knowledge import load
 from app.preflight import preflight
 from app.probe import probe
+from fixtures.reproduce import real_parsers as real
 
 HERE = Path(__file__).parents[2]
 ENGINES = Path(os.environ.get("BRINGUP_ENGINES") or HERE / ".engines")
@@ -43,13 +42,7 @@ def test_every_flag_of_the_installed_engine(
     assert found.parser is not None
     assert found.parser.failure is None, found.parser.log[-2000:]
     assert len(found.parser.flags) == flags
-    spec = importlib.util.spec_from_file_location("real_parsers", HERE / "fixtures" / "reproduce" / "real_parsers.py")
-    assert spec is not None
-    assert spec.loader is not None
-    real = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(real)
-    table = json.loads((HERE / "rules" / "engines" / "sglang" / "flags.json").read_text())
-    assert real.differences(table, version, {"flags": found.parser.flags}) == []
+    assert real.differences(real.shipped_table("sglang"), version, {"flags": found.parser.flags}) == []
     again = probe(python, engine="", environ=environ, cwd=str(tmp_path))
     assert again.cached
     assert again.seconds < 1
