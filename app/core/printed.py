@@ -64,7 +64,11 @@ def _judge(
     knobs, table = base.knobs(facts.engine) if facts.engine else ({}, None)
     version = facts.version or facts.release
     release = table.for_version(version) if table is not None and version else None
-    if release is not None and (gone := [flag for flag in _FLAG.findall(text) if not release.candidates(flag)]):
+    if (
+        release is not None
+        and facts.engine
+        and (gone := [flag for flag in _FLAG.findall(text) if not release.candidates(flag)])
+    ):
         return "gone", f"{title_of(facts.engine)} {version} takes no {' and no '.join(gone)}"
     if advice.knob and release is not None and _in_force(knobs.get(advice.knob), advice.to, release, facts):
         return "done", f"{advice.knob} is {advice.to} in this start"
