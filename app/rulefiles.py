@@ -1,13 +1,8 @@
-"""Knowledge files on disk in, checked rules, engines, knobs and flags out; every problem with its file and line, at once.
-
-The very first start reads hundreds of rules, which is a second of work for one processor: it is shared among several.
-"""
+"""Knowledge files on disk in, checked rules, engines, knobs and flags out; every problem with its file and line, at once."""
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +13,9 @@ from .core.engines import Engine, engine_from
 from .core.flags import FlagTable, table_from
 from .core.invalid import Problem
 from .core.knobs import Knob, knobs_from
-from .core.literals import known_literals, remember
 from .core.rules import Rule, rule_from
 
 File = tuple[Path, bytes]
-ALONE = 100
-"""Fewer rules than this are read by one process: the others would take longer to come up."""
-MOST_PROCESSES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +45,11 @@ class Found(NamedTuple):
 def parse(files: Sequence[File], problems: list[Located]) -> Found:
     """Everything in the files (`.yaml`, `.json`); what is wrong is added to `problems`, in file order, and never raised."""
     found = Found({}, [], {}, {})
-    of_rules = [file for file in files if not _is_about_engines(file[0])]
-    rules = dict(zip((path for path, _ in of_rules), _rules(of_rules), strict=True))
     for file in files:
-        if file[0] in rules:
-            rule, wrong = rules[file[0]]
-            problems += wrong
-            if rule is not None:
-                found.rules[rule.id] = (rule, str(file[0]))
-        else:
+        if _is_about_engines(file[0]):
             _about_engine(file, found, problems)
+        else:
+            _about_rule(file, found, problems)
     _dangling(found, problems)
     return found
 
@@ -72,39 +58,18 @@ def _is_about_engines(path: Path) -> bool:
     return "engines" in path.parts[-3:-1]
 
 
-def _rules(files: Sequence[File]) -> list[tuple[Rule | None, list[Located]]]:
-    """The rule of each file (None: nothing usable in it) and what is wrong with it, by as many processes as pay."""
-    shares = min(MOST_PROCESSES, len(os.sched_getaffinity(0)), len(files) // ALONE)
-    if shares < 2 or threading.active_count() > 1:  # a process with threads must not be forked
-        return [_rule(file) for file in files]
-    from multiprocessing import get_context
-
-    with get_context("fork").Pool(shares) as pool:
-        parts = pool.map(_share, [files[place::shares] for place in range(shares)])
-    out: list[tuple[Rule | None, list[Located]]] = [(None, [])] * len(files)
-    for place, (rules, literals) in enumerate(parts):
-        out[place::shares] = rules
-        remember(literals)
-    return out
-
-
-def _share(files: Sequence[File]) -> tuple[list[tuple[Rule | None, list[Located]]], Mapping[str, tuple[str, ...]]]:
-    return [_rule(file) for file in files], known_literals()
-
-
-def _rule(file: File) -> tuple[Rule | None, list[Located]]:
+def _about_rule(file: File, found: Found, problems: list[Located]) -> None:
     path = file[0]
-    problems: list[Located] = []
     data = _data(file, problems)
     if data is None:
-        return None, problems
+        return
     wrong: list[Problem] = []
     rule = rule_from(data, wrong)
-    if rule is not None and not wrong and (rule.key != path.stem or rule.area != path.parent.name):
-        wrong.append(Problem(("id",), f"{rule.id} does not stand in {rule.id}.yaml", "rename one of them"))
-    elif wrong:
-        rule = None
-    return rule, problems + _located(file, wrong)
+    if rule is not None and not wrong:
+        if rule.key != path.stem or rule.area != path.parent.name:
+            wrong.append(Problem(("id",), f"{rule.id} does not stand in {rule.id}.yaml", "rename one of them"))
+        found.rules[rule.id] = (rule, str(path))
+    problems += _located(file, wrong)
 
 
 def _about_engine(file: File, found: Found, problems: list[Located]) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from app import knowledge, rulefiles
+from app import knowledge
 from app.cases import cases, shipped_cases
 from app.core.scan import Literals
-from app.knowledge import Base, load, shipped_rules
+from app.knowledge import Base, load
 from app.pages import rule_page
 
 ROOT = Path(__file__).parent.parent
@@ -97,22 +97,3 @@ def test_the_cache_reads_no_file_from_elsewhere(tmp_path: Path, monkeypatch: pyt
     assert knowledge._cached(place.parent / "out") is None
     place.write_bytes(b"\x80\x05K\x01K\x02R.")  # a number that is called
     assert knowledge._cached(place) is None
-
-
-def test_several_processes_read_the_same_as_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "host").mkdir()
-    for number in range(9):
-        (tmp_path / "host" / f"odd-{number}.yaml").write_text(
-            f"id: host/odd-{number}\ntitle: [\n" if number % 4 == 1 else f"id: host/odd-{number}\n"
-        )
-    files = [
-        (path, path.read_bytes()) for path in sorted([*tmp_path.rglob("*.yaml"), *shipped_rules().glob("host/*.yaml")])
-    ]
-    seen = []
-    for alone in (10_000, 2):
-        monkeypatch.setattr(rulefiles, "ALONE", alone)
-        problems: list[rulefiles.Located] = []
-        seen.append((rulefiles.parse(files, problems), list(map(str, problems))))
-    assert seen[0] == seen[1]
-    assert any("odd-1.yaml:" in problem and "not YAML" in problem for problem in seen[0][1])
-    assert len(seen[0][0].rules) > 20

@@ -77,11 +77,6 @@ _EMPTY: _Strings = frozenset(("",))
 _KNOWN: dict[str, tuple[str, ...]] = {}
 
 
-def known_literals() -> Mapping[str, tuple[str, ...]]:
-    """What was read off patterns so far."""
-    return _KNOWN
-
-
 def remember(known: Mapping[str, tuple[str, ...]]) -> None:
     """Take literals (pattern to literals) that were worked out elsewhere: reading them off again costs a start 0.1 s."""
     _KNOWN.update(known)

@@ -29,7 +29,7 @@ mm_process_config disable_cuda_graph_padding
 """
 VLLM_TEXT = """
 gpu_memory_utilization enforce_eager max_model_len max_num_seqs attention_backend tensor_parallel_size dtype
-quantization kv_cache_dtype load_format trust_remote_code disable_custom_all_reduce swap_space cudagraph_mode
+quantization kv_cache_dtype load_format trust_remote_code custom_all_reduce swap_space cudagraph_mode
 cuda_graph torch_compile
 """
 

@@ -204,6 +204,13 @@ def phases_of(log: Path) -> list[str]:
     return [item.text for item in told if item.kind == "phase"]
 
 
+def catches(pid: int, which: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (which - 1) & 1)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_at_random_moments_it_goes_on_with_the_same_run(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
@@ -230,6 +237,8 @@ def test_killed_at_random_moments_it_goes_on_with_the_same_run(seed: int, tmp_pa
             out.close()
         try:
             until(lambda: told(tmp_path, "state", state="ready"), "ready", 60)
+            # "ready" may have been told by one that was killed: this one must be far enough to hear the signal
+            until(lambda: catches(process.pid, signal.SIGTERM), "the last one up", 60)
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0, (tmp_path / "out.txt").read_text()[-2000:]
         finally:
