@@ -69,7 +69,7 @@ def _page(rule: Rule, base: Base) -> Iterator[str]:
         yield "Of what the log itself advises, this does not help here:"
         yield ""
         words = base.printed_advice()
-        yield from (f"- *{words[name]}*: {why}" for name, why in rule.advice)
+        yield from (f"- *{words.get(name, name)}*: {why}" for name, why in rule.advice)
         yield ""
     yield "## How it shows"
     yield ""

@@ -18,7 +18,7 @@ MESSAGE_LINES = 40
 CONFIRMED_WITHIN = 16
 SIGNALS = r"SIG(?:SEGV|ABRT|BUS|ILL|FPE|TRAP|SYS)"
 NAMED = r"(?:Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception)"
-NATIVE_FILE = r"[\w.+-]+\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|m|mm|hip)"
+NATIVE_FILE = r"(?<![\w.+-])[\w.+-]{1,120}\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|m|mm|hip)"
 CHECK = "Check failed"
 RUST = "Rust panic"
 
@@ -148,7 +148,8 @@ STACK = r"\s+at |\s+\.\.\. \d+ |\s*$"
 OLD_PLACE = r"(?P<message>.*)', (?P<path>[^\s'][^']*?):\d+:\d+$"
 SOURCE = NATIVE_FILE + r":\d+$"
 ALIVE = (
-    r"(?:\S+ )?\[?\S*\d\d:\d\d:\d\d\S* +\[?(?:INFO|DEBUG|TRACE)\b|\s*\[?(?:INFO|DEBUG)\b|.*\"(?:GET|POST) /\S* HTTP/\d"
+    r"(?:\S{1,60} )?\[?\S{0,60}?\d\d:\d\d:\d\d\S{0,60} {1,9}\[?(?:INFO|DEBUG|TRACE)\b|\s{0,60}\[?(?:INFO|DEBUG)\b"
+    r"|.{0,300}\"(?:GET|POST) /\S{0,300} HTTP/\d"
 )
 """A line of somebody who goes on: what a thread or a helper died of did not end the server."""
 

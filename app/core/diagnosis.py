@@ -41,6 +41,8 @@ SERVED = re.compile(
     r"|^srv +log_server_r: (?:done )?request: POST .* 200$"
 )
 """What a server prints while it answers requests."""
+KEPT = 200
+"""How many exceptions of one start are remembered."""
 VOLATILE = re.compile(r"0x[0-9a-f]+|\d+|/[\w./-]+/|'[^']{40,}'")
 
 
@@ -135,6 +137,7 @@ class Diagnosis:
         self._lively = 0
         self._served = 0
         self._exceptions: list[tuple[bool, Raised]] = []
+        self._raised = 0
         self._known: dict[str, int] = {}
         self._context: dict[int, str] = {}
         self._ahead: _Ahead | None = None
@@ -216,8 +219,11 @@ class Diagnosis:
             self._ahead = None
             raised = exceptions(record)
             self._passing = self._passing or any(item.passing for item in raised)
-            if len(self._exceptions) < 200:
-                self._exceptions += _with_fate(record, raised)
+            self._raised = max([self._raised, *(item.number for item in raised if not item.handled)])
+            self._exceptions += [
+                pair for pair in _with_fate(record, raised) if not (pair[1].handled or pair[1].request)
+            ]
+            del self._exceptions[KEPT // 2 : -KEPT // 2]  # the first ones and the last ones
             matched = bool(self._matcher.take(record, record.phase or "", self._facts, raised)) or matched
         return self._news(self._matcher, early=False) if matched else []
 
@@ -270,7 +276,7 @@ class Diagnosis:
 
     def _situation(self, idle: float = 0.0, pending: Sequence[tuple[bool, Raised]] = ()) -> Situation:
         last = self._last.number if self._last else 0
-        raised = max((item.number for _, item in (*self._exceptions, *pending) if not item.handled), default=0)
+        raised = max([self._raised, *(item.number for _, item in pending if not item.handled)])
         return Situation(self._exit, idle, last, self._served, self._fatal, raised)
 
     def _summary(self) -> Earlier:

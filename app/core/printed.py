@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from .advice import evaluate, fill
+from .advice import Unknown, evaluate, fill
 from .secrets import mask
 from .upgrades import title_of
 
@@ -81,7 +81,10 @@ def _judge(
         if ours is not None:
             return ("right", f"remedy {place}") if ours else ("wrong", f"remedy {place} turns it the other way")
     if advice.only_if:
-        holds = evaluate(advice.only_if, printed.names, status)
+        try:
+            holds = evaluate(advice.only_if, printed.names, status)
+        except Unknown:  # its figures are garbled
+            return "open", ""
         return ("right", "") if holds else ("wrong", fill(advice.why, printed.names))
     if advice.about and not any(fnmatchcase(verdict.rule.id, pattern) for pattern in advice.about):
         return "wrong", advice.why

@@ -123,7 +123,10 @@ class Record:
         same = line.source != "" and line.source == self.source
         if line.source != self.source and self.source and line.source:
             return False
-        if INTRO.search(self.lines[-1].text) or (len(self.lines) < 4 and INTRO.search(self.lines[0].text)):
+        # A header with words of its own before it ("Scheduler hit an exception: Traceback") is another message.
+        another = HEADER in text and not text.lstrip(" \t|+-").startswith(HEADER)
+        introduced = INTRO.search(self.lines[-1].text) or (len(self.lines) < 4 and INTRO.search(self.lines[0].text))
+        if introduced and not another:
             return True
         if FRAME.match(text) or HEADER in text:
             # The frames behind "EngineCore failed to start." belong to it, a new traceback behind a finished one does not.

@@ -83,7 +83,8 @@ class Raised(NamedTuple):
     `type` is the full name as printed, "" where the log was cut off before it; `number` the log line of the exception itself
     (or of the last frame); `handled` tells that Python or the engine itself said it goes on ("Exception ignored in …");
     `complete` that header and exception line were both there. `passing`: a server may go on after it; `last_only`: an error that
-    ended nothing looks the same, unless it is the last that is said; `request`: it was raised while a request was answered.
+    ended nothing looks the same, unless it is the last that is said; `request`: it was raised while a request was answered;
+    `death`: a program without Python said with it that it ends.
     """
 
     type: str
@@ -95,6 +96,7 @@ class Raised(NamedTuple):
     passing: bool = False
     last_only: bool = False
     request: bool = False
+    death: bool = False
 
     @property
     def raised_in(self) -> str:
@@ -114,7 +116,7 @@ def exceptions(record: Record) -> list[Raised]:
     raised = list(_parse(record.lines, forms))
     answering = any(REQUEST.search(line.text) for line in record.lines[:4])
     if answering or any(SERVING.search(str(frame)) for item in raised for frame in item.frames):
-        raised = [item._replace(request=True) for item in raised]
+        raised = [item._replace(request=not item.death and item.type != "Fatal Python error") for item in raised]
     if any(item.type == "Fatal Python error" for item in raised):  # the same crash, with Python's frames
         raised = [item for item in raised if not deaths.is_signal(item.type)]
     return raised
@@ -158,35 +160,41 @@ class _Open:
 
 def _parse(lines: list[Line], forms: Sequence[deaths.Form]) -> Iterator[Raised]:
     now = _Open()
-    handled = chained = False
+    handled = -1  # the last line that may be handled by what was said before
+    chained = False
     dying: deaths.Dying | None = None
     died = False
+    lively: int | None = None  # the last line whose writer goes on; looked for where it matters
     for place, line in enumerate(lines):
         text = line.text
         if dying is not None:
             if dying.takes(line):
                 continue
-            yield from _dead(dying, lines[place:])
+            if dying.passing and lively is None:
+                lively = _last_lively(lines)
+            yield from _dead(dying, lively is not None and lively >= place)
             dying = None
         alone = not (now.headed or now.type or now.frames)
         if (dying := deaths.begins(lines, place, forms, alone)) is not None:
             yield from _done(now)
-            now, handled, died = _Open(), False, True
+            now, handled, died = _Open(), -1, True
             continue
         if HEADER in text:
             if (done := now.finish()) is not None:
                 yield done
             now = _Open()
-            now.headed, now.handled = True, handled or chained or line.level in GOES_ON
-            now.indent = margin(text)
             before = text.partition(HEADER)[0]
+            # Words before the header on its own line are about this traceback, whatever was said before it.
+            said = handled >= place and not before.strip(" \t|+-")
+            now.headed, now.handled = True, said or chained or line.level in GOES_ON
+            now.indent = margin(text)
             first = FIRST_IN_RECORD.search(before) if before else None
             if first and BARE.match(first["rest"]):
                 now.indent = 0
-            handled = chained = False
+            handled, chained = -1, False
             continue
-        if HANDLED.search(text):
-            handled = True
+        if found := HANDLED.search(text):
+            handled = place + (3 if found[0] == "WON'T CONVERT" else 1)
         if frame := FRAME.match(text):
             if now.type and not now.user and not now.native:
                 if (done := now.finish()) is not None:
@@ -230,15 +238,22 @@ def _parse(lines: list[Line], forms: Sequence[deaths.Form]) -> Iterator[Raised]:
             now.headed = now.native = True
     yield from _done(now)
     if dying is not None:
-        yield from _dead(dying, ())
+        yield from _dead(dying, outlived=False)
 
 
-def _dead(dying: deaths.Dying, rest: Sequence[Line]) -> Iterator[Raised]:
-    """The deaths that were read; `rest` is what the record says after them."""
-    handled = dying.warned or (dying.passing and any(deaths.goes_on(line) for line in rest))
+def _dead(dying: deaths.Dying, outlived: bool) -> Iterator[Raised]:
+    """The deaths that were read; `outlived` where somebody goes on after them."""
+    handled = dying.warned or (dying.passing and outlived)
     for death in dying.deaths():
         frames = (Frame(death.path, "", death.number),) if death.path else ()
-        yield Raised(death.type, death.message, frames, death.number, handled, True, dying.passing, dying.last_only)
+        yield Raised(
+            death.type, death.message, frames, death.number, handled, True, dying.passing, dying.last_only, death=True
+        )
+
+
+def _last_lively(lines: list[Line]) -> int:
+    """The place of the last line whose writer goes on, -1 for none."""
+    return next((place for place in range(len(lines) - 1, -1, -1) if deaths.goes_on(lines[place])), -1)
 
 
 def _begin(kind: str, message: str | None, line: Line) -> _Open:

@@ -362,8 +362,19 @@ def _match(
         return f"last: the record does not end with {when.last!r}"
     return Match(
         rule, when, numbers[0], record.rank, phase, tuple(evidence), names, record.lines[0].number, record.lines[-1].number,
-        _warned(record, numbers[0]), bool(raised) and all(item.request for item in raised),
+        _warned(record, numbers[0]), _answering(chosen, raised, numbers[0]),
     )  # fmt: skip
+
+
+def _answering(chosen: Raised | None, raised: Sequence[Raised], number: int) -> bool:
+    """Whether what matched was raised while a request was answered: the exception itself, or the one that line is part of."""
+    if chosen is not None:
+        return chosen.request
+    for item in raised:
+        first = min((frame.number for frame in item.frames), default=item.number) - 3
+        if first <= number <= item.number + item.message.count("\n"):
+            return item.request
+    return False
 
 
 def _warned(record: Record, number: int) -> bool:

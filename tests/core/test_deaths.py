@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.core import deaths
 from app.core.deaths import FORMS, LAST_ERROR, MARKS
 from app.core.diagnosis import Diagnosis, Status
 from app.core.lines import Line
@@ -502,3 +503,11 @@ def test_any_order_of_lines_is_read_once_and_in_order(lines: list[str]) -> None:
     numbers = [item.number for item in read("\n".join(lines))]
     assert numbers == sorted(numbers)
     assert len(numbers) == len(set(numbers))
+
+
+@pytest.mark.parametrize("line", ["[TensorRT-LLM][ERROR] Assertion failed: x", "thread 'a' panicked at src/x.rs:1:2:"])
+def test_the_lines_behind_a_death_are_looked_through_once(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Line] = []
+    monkeypatch.setattr(deaths, "goes_on", lambda given: asked.append(given))
+    assert len(read(f"{line}\n" * 400)) > 100
+    assert 0 < len(asked) <= 401

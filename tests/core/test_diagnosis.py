@@ -169,3 +169,48 @@ def test_what_was_logged_as_a_warning_is_no_cause_by_itself(base: Base) -> None:
     line = "02-20 10:10:15 [x.py:1] NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)\n"
     assert explain_log(f"WARNING {line}", base).cause is None
     assert explain_log(f"ERROR {line}", base).cause is not None
+
+
+REQUESTED = (
+    "ERROR:    Exception in ASGI application\nTraceback (most recent call last):\n"
+    '  File "/env/uvicorn/protocols/http/httptools_impl.py", line 409, in run_asgi\n    result = await app(\nValueError: bad\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [
+        ("/src/ggml.cu:10: GGML_ASSERT(x) failed\n", "GGML_ASSERT"),
+        ("Traceback (most recent call last):\n  File \"/env/a.py\", line 1, in f\nRuntimeError: boom\n", "RuntimeError"),
+    ],
+)  # fmt: skip
+def test_a_death_behind_a_failed_request_is_not_the_requests(end: str, kind: str, base: Base) -> None:
+    status = explain_log(REQUESTED + "a line\n" * 30 + end, base)
+    assert status.state == "crashed"
+    assert status.exception is not None
+    assert status.exception.type == kind
+    if kind == "GGML_ASSERT":
+        assert explain_log(REQUESTED + end, base).state == "crashed"
+
+
+def test_what_is_handled_is_the_traceback_right_behind_those_words(base: Base) -> None:
+    raised = 'Traceback (most recent call last):\n  File "/env/a.py", line 1, in f\nRuntimeError: boom\n'
+    assert explain_log("x.py: using eager fallback\n" + raised, base).exception is None
+    far = explain_log("x.py: using eager fallback\nsome line\n" + raised, base)
+    assert (far.state, far.exception is not None) == ("crashed", True)
+    log = "[2026-02-23 10:00:08 TP0] Gloo sweep failed, continuing startup\n"
+    log += f"[2026-02-23 10:00:09 TP0] Scheduler hit an exception: {raised}"
+    assert explain_log(log, base).state == "crashed"
+
+
+def test_many_warned_tracebacks_do_not_hide_the_last_one(base: Base) -> None:
+    warned = "".join(
+        f"WARNING 12-01 10:00:00 [x.py:{n}] Traceback (most recent call last):\n"
+        f'  File "/a/m{n}.py", line {n}, in f\nValueError: no {n}\n'
+        for n in range(250)
+    )
+    end = 'ERROR 12-01 10:00:01 [core.py:1] Traceback (most recent call last):\n  File "/a/q.py", line 1, in f\nRuntimeError: end\n'
+    status = explain_log(warned + end, base)
+    assert status.state == "crashed"
+    assert status.exception is not None
+    assert status.exception.message == "end"

@@ -127,3 +127,8 @@ def test_a_rule_that_names_unknown_advice_is_a_problem(tmp_path: Any) -> None:
         "advice: {no-such-advice: because}\n"
     )
     assert any("no-such-advice" in str(each) and ":6:" in str(each) for each in check([tmp_path]))
+
+
+def test_garbled_figures_say_nothing(base: Base) -> None:
+    found = advice(base, capture_failure(MEMORY.format(wanted="2.00 GiB", unused="1.2.3 MiB")), release="0.5.9")
+    assert "try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" not in found
