@@ -70,7 +70,7 @@ class Parser:
         """The parser as a flag table of one release, for app.core.remedies and app.core.launch; None when it failed."""
         if self.failure is not None:
             return None
-        found = [flag for item in self.flags if not item.get("refused") for flag in _flags_of(item)]
+        found = [flag for item in self.flags if not item.get("refused") for flag in flags_of(item)]
         flags: dict[str, tuple[tuple[int, Flag | None], ...]] = {flag.name: ((0, flag),) for flag in found}
         return FlagTable(self.engine, (version,), flags, flexible=self.engine == "vllm")
 
@@ -139,7 +139,7 @@ class Probe:
         return body
 
 
-def _flags_of(item: Mapping[str, Any]) -> Iterator[Flag]:
+def flags_of(item: Mapping[str, Any]) -> Iterator[Flag]:
     """The flags that one action of a parser stands for.
 
     argparse counts the `--no-` twin of a switch among its spellings, the table does not; a twin that is spelled

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from .core.advice import advise, fill
 from .core.graphbreaks import graph_break
-from .core.printed import judge
 from .core.secrets import mask, mask_argv
 from .core.upgrades import fixes, title_of
 
@@ -88,6 +87,8 @@ def _advice(status: Status, verdicts: list[dict[str, Any]], base: Base) -> list[
     """What the log itself advises after a failure, each with what is to be said of it."""
     if not status.facts.printed or status.state not in ("crashed", "stalled"):
         return []
+    from .core.printed import judge
+
     remedies: list[Any] = next((each["remedies"] for each in verdicts if each["role"] == "cause"), [])
     return [each._asdict() for each in judge(status, status.cause, remedies, base)]
 

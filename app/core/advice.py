@@ -43,7 +43,7 @@ def advise(verdict: Verdict, status: Status, base: Any) -> list[dict[str, Any]]:
             name in versions and version_in(versions[name], f">={release}") for name, release in fixed.items()
         ):
             continue  # is here, and the failure too
-        out.append(_advice(remedy, verdict, status, base))
+        out.append(_advice(remedy, fixed, verdict, status, base))
     return [item for item in out if not (item["blocked"] and _said_better(item, out))]
 
 
@@ -52,8 +52,7 @@ def _said_better(blocked: Mapping[str, Any], advice: list[dict[str, Any]]) -> bo
     return any(other["title"] == blocked["title"] and not other["blocked"] for other in advice)
 
 
-def _advice(remedy: Remedy, verdict: Verdict, status: Status, base: Any) -> dict[str, Any]:
-    fixed = fixes(verdict.rule, status.facts.engine)
+def _advice(remedy: Remedy, fixed: Mapping[str, str], verdict: Verdict, status: Status, base: Any) -> dict[str, Any]:
     change: dict[str, Any] | None = None
     blocked: str | None = None
     try:
@@ -73,7 +72,7 @@ def _advice(remedy: Remedy, verdict: Verdict, status: Status, base: Any) -> dict
         "title": remedy.title,
         "change": change,
         "steps": steps_of(remedy, fixed, status.facts.versions, status.argv),
-        "upgrade": fixed if remedy.upgrade else None,
+        "upgrade": dict(fixed) if remedy.upgrade else None,
         "patch": remedy.patch,
         "cost": remedy.cost,
         "safe": remedy.safe,

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .lines import Line
+from .lines import GOES_ON, Line
 
 MESSAGE_LINES = 40
 CONFIRMED_WITHIN = 16
@@ -177,7 +177,7 @@ class Dying:
         thread = groups.get("thread")
         self.passing = form.passing or (thread is not None and thread != "main")
         """A program may go on after it."""
-        self.warned = line.level in ("W", "I", "D")
+        self.warned = line.level in GOES_ON
         """It was logged as a warning or less."""
         self._java = thread is not None and not form.type
         self._quoted = form.type == RUST and bool(groups.get("message")) and not self._path

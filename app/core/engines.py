@@ -265,21 +265,19 @@ class _Reading:
 
     def texts(self, key: str, needs_literal: bool = True) -> tuple[str, ...]:
         """A list of patterns that are only text."""
-        found: list[str] = []
-        for index, item in enumerate(self.value(key, list, ())):
-            if not isinstance(item, str):
-                self.say(f"must be text, not {type(item).__name__}", "", key, index)
-            elif self.checked(item, needs_literal, key, index) is not None:
-                found.append(item)
-        return tuple(found)
+        listed = self._listed(key)
+        return tuple(text for index, text in listed if self.checked(text, needs_literal, key, index) is not None)
 
     def words(self, key: str) -> tuple[str, ...]:
         """A list of texts that are no patterns."""
-        found = self.value(key, list, ())
-        for index, item in enumerate(found):
-            if not isinstance(item, str):
+        return tuple(text for _, text in self._listed(key))
+
+    def _listed(self, key: str) -> Iterator[tuple[int, str]]:
+        for index, item in enumerate(self.value(key, list, ())):
+            if isinstance(item, str):
+                yield index, item
+            else:
                 self.say(f"must be text, not {type(item).__name__}", "", key, index)
-        return tuple(item for item in found if isinstance(item, str))
 
     def no_more(self) -> None:
         for key in self.data:

@@ -170,13 +170,11 @@ def open_release(engine: str, version: str, knobs: Mapping[str, Knob]) -> Releas
             for add in step.add if step else ():
                 arity: int | str = "bool" if add.value is None else "+" if knob.type == "list" else 1
                 dest = add.flags[0].lstrip("-").replace("-", "_")
-                # The underscores are argparse's for the destination; vLLM also takes them in the flag itself.
-                twins = ("--" + dest,) if "_" in dest else ()
-                found.setdefault(add.flags[0], Flag(add.flags[0], (*add.flags, *twins), dest, arity))
+                found.setdefault(add.flags[0], Flag(add.flags[0], add.flags, dest, arity))
             if step and step.edit:
                 dest = step.edit.flag.lstrip("-").replace("-", "_")
-                found.setdefault(step.edit.flag, Flag(step.edit.flag, (step.edit.flag, "--" + dest), dest, 1))
-    return Release.of(engine, version, found.values(), open=True)
+                found.setdefault(step.edit.flag, Flag(step.edit.flag, (step.edit.flag,), dest, 1))
+    return Release.of(engine, version, found.values(), open=True, flexible=True)
 
 
 def knobs_from(data: object, problems: list[Problem]) -> dict[str, Knob]:

@@ -25,3 +25,7 @@ class Line(NamedTuple):
     prefixed: bool = False
     level: str = ""
     wrapped: bool = False
+
+
+GOES_ON = ("W", "I", "D")
+"""The levels of a line whose writer goes on after it: what is logged as a warning ended nothing."""

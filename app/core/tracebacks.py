@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from . import deaths
-from .lines import Line
+from .lines import GOES_ON, Line
 from .records import HANDLED, HEADER, REQUEST, Record, indent, margin
 
 FRAME = re.compile(r'^[\s|+-]*File "(?P<path>[^"\n]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?')
@@ -51,8 +51,6 @@ SERVING = re.compile(
 ACTOR = re.compile(r"^\[address=[^\]\n]{1,200}, pid=\d+\] ?")
 """What Xinference's actors put before the message of an exception that they hand on."""
 MESSAGE_LINES = 400
-GOES_ON = ("W", "I", "D")
-"""The levels of a line whose writer goes on after it: a traceback logged as a warning ended nothing."""
 
 
 class Frame(NamedTuple):

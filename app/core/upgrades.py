@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from .launch import find_launch
 from .rules import Remedy, Rule
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -63,6 +62,8 @@ def steps_of(
 
 def upgrade_text(fixed: Mapping[str, str], versions: Mapping[str, str], argv: Sequence[str] | None) -> str:
     """How the releases that fixed it are had, as a sentence: by pip, or as an image where the engine runs in a container."""
+    from .launch import find_launch
+
     launch = find_launch(argv) if argv else None
     ways = []
     for name, release in fixed.items():

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
+from .lines import GOES_ON
 from .patterns import search
 from .records import Record
 from .rules import Rule, When
-from .tracebacks import GOES_ON, Frame, Raised, exceptions
+from .tracebacks import Frame, Raised, exceptions
 
 KEPT = 6
 """How many matches of one way a rule shows are kept in one start: the first ones decide."""

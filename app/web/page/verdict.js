@@ -2,15 +2,10 @@
 
 import { h } from "./dom.js";
 import { clean } from "./clean.js";
-import { plural, STAGES } from "./words.js";
+import { plural, SAYS, STAGES } from "./words.js";
 
 const WHY = /** @type {Record<string, string>} */ ({
   exception: "the exception", frame: "a frame of its traceback", text: "these words", decisive: "the decisive line", seen: "seen before it",
-});
-
-const SAYS = /** @type {Record<string, string>} */ ({
-  right: "right here", wrong: "does not help here", gone: "gone in this version", done: "is so already", "tells more": "mends nothing",
-  open: "nothing is known for or against it here",
 });
 
 /**

@@ -10,6 +10,12 @@ export const STATES = {
   stopped: "Stopped",
 };
 
+/** What is to be said of a piece of advice that the log gives. */
+export const SAYS = /** @type {Record<string, string>} */ ({
+  right: "right here", wrong: "does not help here", gone: "gone in this version", done: "is so already", "tells more": "mends nothing",
+  open: "nothing is known for or against it here",
+});
+
 /** Words for how far a remedy is proved. */
 export const PROOF = {
   reproduced: "reproduced by this project, before and after",
